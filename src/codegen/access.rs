@@ -114,9 +114,13 @@ impl<'c> Body<'c, '_, '_> {
         self.b.store(pointer, whole, align.max(byte_size(dtype, store.lanes)))
     }
 
-    /// Whether a value comes from memory as it is.
+    /// Whether a value comes from memory as it is, or is a constant elsewhere.
     fn is_copied(&self, value: &Expr) -> bool {
-        matches!(value, Expr::Load { buffer, .. } if !matches!(self.place(*buffer), Ok(Storage::Local(_))))
+        match value {
+            Expr::Load { buffer, .. } => !matches!(self.place(*buffer), Ok(Storage::Local(_))),
+            Expr::Select(_, a, b) => self.is_copied(a) && !matches!(**b, Expr::Load { .. }),
+            _ => false,
+        }
     }
 
     /// A vector of 8 or more bytes that was put together, as words that LLVM does not look into: it stores the bytes word by word else.

@@ -31,7 +31,7 @@ pub(super) fn divide_rows(s: &mut Steps, stored: &str, at: &str, threads: i64, v
     };
 }
 
-/// The loops of block `C_s` of ordinary code, which stores a tile of C from shared memory: neighbouring threads store neighbours of a row,
+/// The loops of block `C_s` of ordinary code, which stores a tile of C from shared memory: adjacent threads store adjacent elements of a row,
 /// in vectors that rows of C are aligned to.
 pub(super) fn store_rows(s: &mut Steps, spec: &GemmSpec, at: &str, batch: &str, threads: i64) {
     s.reverse_compute_at("C_s", at).made(present([batch, "s0", "s1"])).fuse(["s0", "s1"], "s");

@@ -230,7 +230,7 @@ impl Mma {
     /// memory, and limits the registers of a thread for blocks that shared memory has no room for.
     fn blocks_by_shared(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
         let blocks = self.resident_with(target.limits.registers_per_thread.into(), spec, target);
-        (self.asynchronous && blocks > 0 && blocks == self.resident_with(1, spec, target)).then_some(blocks)
+        (blocks > 0 && blocks == self.resident_with(1, spec, target)).then_some(blocks)
     }
 
     /// Whether the lanes of a fragment are loops of what stores it. One row or column of C is no loop, so that converted accumulators of one

@@ -161,7 +161,7 @@ impl Packing<'_> {
         s.fuse([&a1, &b1], &self.name("t"));
     }
 
-    /// The loops of a kernel that transposes: a thread reads up to four neighbours of several rows, and writes 16 bytes of each. Lanes read
+    /// The loops of a kernel that transposes: a thread reads up to four adjacent elements of several rows, and writes 16 bytes. Lanes read
     /// 32 bytes of a row together.
     fn columns(&self, s: &mut Steps, spec: &GemmSpec) {
         Packing::swap(s, spec, self.packed);

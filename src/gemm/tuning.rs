@@ -77,9 +77,6 @@ pub(super) const WGMMA_PROLOGUE: f64 = 1400.0;
 pub(super) const WGMMA_STORE_BYTES: f64 = 2048.0 / 45.0;
 /// The share of the bytes from L2 that TMA loads reach beside MMAs: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
 pub(super) const WGMMA_L2_SHARE: f64 = 40.0 / 61.0;
-/// The share that a multiprocessor reaches beside others that read less: 55 of 61 a cycle in 96x11008x4096 of f16 NT, whose 172 tiles of
-/// 64 x 128 are all resident on an H100 (no record was kept).
-pub(super) const WGMMA_L2_SHARE_ALONE: f64 = 55.0 / 61.0;
 /// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
 /// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).
 pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
@@ -93,5 +90,8 @@ pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;
 /// The share of the cooperative cycles that ping-pong must stay below: smaller tiles move more bytes, which takes power, and so time where
 /// power is the limit (h200-2026-11-23/turns_variants.jsonl).
 pub(super) const PINGPONG_GAIN: f64 = 0.98;
+/// The share of the first candidate's cycles that ping-pong with swapped operands must stay below to come before it: where the model gave
+/// them a few per cent, they took 0.965 to 1.023 of its time on an H100 (h100-2026-11-25/choice.md). An estimate.
+pub(super) const SWAPPED_GAIN: f64 = 0.93;
 /// A difference of cycles that is noise.
 pub(super) const SAME_CYCLES: f64 = 1.005;

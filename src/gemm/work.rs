@@ -28,8 +28,6 @@ pub(super) struct Work {
     pub l2_bytes: f64,
     /// The share of the device's bytes per cycle from L2 that the recipe reaches with all multiprocessors ([`tuning`]).
     pub l2_share: f64,
-    /// The share that one multiprocessor reaches beside others that read less.
-    pub l2_share_alone: f64,
     /// k iterations of a tile.
     pub iterations: f64,
     /// Cycles of a wave before its first MMA and after its last store that its blocks spend at the same time.
@@ -92,7 +90,6 @@ impl Work {
         shared_bytes: 0.0,
         l2_bytes: 0.0,
         l2_share: 1.0,
-        l2_share_alone: 0.0,
         iterations: 0.0,
         prologue: 0.0,
         epilogue: 0.0,
@@ -103,18 +100,15 @@ impl Work {
         passes: Passes { kernels: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
     };
 
-    /// Cycles of a k iteration of a multiprocessor with so many resident tiles, and what they wait for; the multiprocessors have so many on
-    /// average.
-    pub fn iteration(&self, tiles: i64, average: f64, device: &Device) -> (f64, Limiter) {
+    /// Cycles of a k iteration of so many resident tiles, and what they wait for.
+    pub fn iteration(&self, tiles: i64, device: &Device) -> (f64, Limiter) {
         let n = tiles as f64;
-        let l2_rate = |share: f64| share * device.l2_bytes_per_cycle.unwrap_or(tuning::L2_BYTES_PER_CYCLE);
-        let l2_alone = n * self.l2_bytes / l2_rate(self.l2_share_alone.max(self.l2_share));
         let engines = [
             (Limiter::TensorCores, n * self.mma + self.bubble),
             (Limiter::IssueSlots, n * self.issue + self.bubble),
             (Limiter::Latency, self.latency + self.bubble),
             (Limiter::SharedMemory, n * self.shared_bytes / f64::from(device.shared_bytes_per_cycle)),
-            (Limiter::L2, l2_alone.max(average * self.l2_bytes / self.l2_rate(device))),
+            (Limiter::L2, n * self.l2_bytes / self.l2_rate(device)),
         ];
         let slower = |a: (Limiter, f64), b: (Limiter, f64)| if b.1 > a.1 { b } else { a };
         let (limiter, cycles) = engines.into_iter().fold((Limiter::TensorCores, 0.0), slower);
@@ -124,8 +118,7 @@ impl Work {
     /// What limits the k iterations of a multiprocessor that is full, or has all tiles that there are for it.
     pub fn limiter(&self, device: &Device) -> Limiter {
         let most = up(self.tiles, i64::from(device.multiprocessors));
-        let tiles = self.resident.min(most);
-        self.iteration(tiles, tiles as f64, device).1
+        self.iteration(self.resident.min(most), device).1
     }
 
     /// Bytes from L2 that reach a multiprocessor in a cycle.
@@ -140,11 +133,9 @@ impl Work {
         self.tiles as f64 * (self.iterations * iteration + self.prologue + self.epilogue)
     }
 
-    /// Cycles of a wave of so many tiles.
+    /// Cycles of a multiprocessor for so many resident tiles.
     fn wave(&self, tiles: i64, device: &Device) -> f64 {
-        let multiprocessors = i64::from(device.multiprocessors);
-        let (most, average) = (up(tiles, multiprocessors), tiles as f64 / multiprocessors as f64);
-        self.iterations * self.iteration(most, average, device).0 + self.prologue + most as f64 * self.epilogue
+        self.iterations * self.iteration(tiles, device).0 + self.prologue + tiles as f64 * self.epilogue
     }
 }
 
@@ -173,8 +164,8 @@ pub(super) fn mma_cycles(spec: &GemmSpec, device: &Device) -> f64 {
 pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
     let multiprocessors = i64::from(device.multiprocessors);
     let places = multiprocessors * work.resident.max(1);
-    let rest = work.tiles % places;
-    let full = (work.tiles / places) as f64 * work.wave(places, device);
+    let rest = up(work.tiles % places, multiprocessors);
+    let full = (work.tiles / places) as f64 * work.wave(work.resident, device);
     let last = if rest > 0 { work.wave(rest, device) } else { 0.0 };
     (full + last).max(memory(work, device)) + passes(work, device)
 }

@@ -103,7 +103,6 @@ impl Tiles {
             memory_bytes: memory_bytes(spec) + self.partly_written(spec),
             flight_bytes: bytes * bk as f64,
             passes: Sums::new(spec, self.padding(spec), parts).passes(),
-            ..Work::NONE
         })
     }
 

@@ -61,16 +61,23 @@ impl Wgmma {
         all.into_iter().map(|(_, w)| w).collect()
     }
 
-    /// Adds the ping-pong tiles of swapped operands that take fewer cycles than all of straight operands: second where the model says that
-    /// they gain over the first candidate, else last.
+    /// Adds the ping-pong tiles of swapped operands that take fewer cycles than all of straight operands: first where the model says that
+    /// they gain much over the first candidate, second where they gain, else last.
     pub(super) fn with_swapped_tiles(mut all: Vec<Wgmma>, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let straight = all.iter().filter(|w| w.pingpong).map(|w| w.mma_cycles(spec, target));
         let straight = straight.fold(f64::INFINITY, f64::min);
         let mut swapped = Wgmma::pingpong_tiles(spec, SwapAb::Swapped, target);
         swapped.retain(|w| tuning::SAME_CYCLES * w.mma_cycles(spec, target) < straight);
-        let gains =
-            swapped.first().zip(all.first()).is_some_and(|(swapped, first)| swapped.gains_over(first, spec, target));
-        let at = if gains { 1 } else { all.len() };
+        let best = swapped.first().zip(all.first());
+        let gains = best.is_some_and(|(swapped, first)| swapped.gains_over(first, spec, target));
+        let much = best.is_some_and(|(swapped, first)| {
+            swapped.mma_cycles(spec, target) < tuning::SWAPPED_GAIN * first.mma_cycles(spec, target)
+        });
+        let at = match (gains, much) {
+            (true, true) => 0,
+            (true, false) => 1,
+            _ => all.len(),
+        };
         all.splice(at..at, swapped);
         all
     }
