@@ -98,8 +98,9 @@ impl Pipelined {
                 .map(|pack| Pipelined::of(spec, warps, slices, pack))
         });
         let candidates = candidates.flat_map(|p| p.split(spec, multiprocessors));
-        let fits =
-            |p: &Pipelined| p.shared() <= i64::from(target.limits.shared_optin) && p.fills(spec, multiprocessors);
+        let fits = |p: &Pipelined| {
+            p.shared() <= i64::from(target.limits.shared_optin) && p.fills(spec, multiprocessors) && !p.spills(spec)
+        };
         let mut fitting: Vec<_> = candidates.filter(fits).map(|p| (cycles(&p.work(spec), &device), p)).collect();
         fitting.sort_by(|a, b| a.0.total_cmp(&b.0));
         fitting
@@ -112,6 +113,14 @@ impl Pipelined {
             parts == 1 || long && self.tiles(spec).saturating_mul(parts) <= 2 * multiprocessors
         };
         numbers(spec, 1).filter(move |parts| suits(*parts)).map(move |parts| Pipelined { parts, ..self })
+    }
+
+    /// Whether ptxas runs out of registers: a thread with a whole tile turns both operands under conditions (652x1838x400 NT).
+    fn spills(&self, spec: &GemmSpec) -> bool {
+        let turns = |operand: Operand| {
+            self.routes[operand as usize] == Route::Turned && self.padding(spec).pads_operand(operand)
+        };
+        self.slices == 1 && Operand::BOTH.into_iter().all(turns)
     }
 
     /// Whether half of the multiprocessors have a tile.
