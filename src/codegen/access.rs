@@ -114,7 +114,7 @@ impl<'c> Body<'c, '_, '_> {
         self.b.store(pointer, whole, align.max(byte_size(dtype, store.lanes)))
     }
 
-    /// Whether a value comes from memory as it is, or is a constant elsewhere.
+    /// Whether a value is a load from global or shared memory, or a choice between such a load and a value without a load.
     fn is_copied(&self, value: &Expr) -> bool {
         match value {
             Expr::Load { buffer, .. } => !matches!(self.place(*buffer), Ok(Storage::Local(_))),
@@ -123,7 +123,7 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    /// A vector of 8 or more bytes that was put together, as words that LLVM does not look into: it stores the bytes word by word else.
+    /// A vector of 8 or more bytes as opaque words. LLVM splits the store of a vector of bytes that it assembled into stores of one word.
     fn by_words(&self, value: Value<'c>) -> Result<Value<'c>> {
         let Value::VectorValue(vector) = value else { return Ok(value) };
         let (lanes, byte) = (vector.get_type().get_size(), self.b.context.i8_type().into());

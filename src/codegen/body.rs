@@ -331,8 +331,8 @@ impl<'c> Body<'c, '_, '_> {
         Ok(())
     }
 
-    /// Keeps LLVM from moving the last multiply-adds of a thread behind the barriers of a loop that stores their results part by part: it
-    /// would keep the operands of all of them in registers until then.
+    /// Makes 32-bit local buffers opaque before an unrolled loop with barriers that only reads them. LLVM would sink the last multiply-adds
+    /// into the loop, and their operands would occupy registers across the barriers.
     fn keep_sums(&self, l: &For) -> Result<()> {
         let meets = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Block, .. }));
         if !l.body.iter().any(meets) {

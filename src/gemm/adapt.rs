@@ -12,7 +12,7 @@ use crate::schedule::{self, Args, Form as Place, ParamKind, Step, Steps, Value};
 use crate::target::Target;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a name in a step stands for.
+/// The kind of object that a name in a step refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Loop,
@@ -21,7 +21,7 @@ enum Kind {
     Role,
 }
 
-/// The kinds that a parameter's names stand for: a stage is a block and a buffer.
+/// The kinds of objects that a parameter's names refer to. A stage is both a block and a buffer.
 fn kinds(kind: ParamKind) -> &'static [Kind] {
     match kind {
         ParamKind::Loop | ParamKind::Loops | ParamKind::Multiples => &[Kind::Loop],
@@ -33,7 +33,7 @@ fn kinds(kind: ParamKind) -> &'static [Kind] {
     }
 }
 
-/// A name with what it stands for.
+/// A name and the kind of its object.
 type Name = (Kind, String);
 /// Names of [`crate::te::gemm`]'s program and what the program that is to be scheduled has instead.
 type Names = BTreeMap<Name, String>;
@@ -84,7 +84,7 @@ struct Adapter<'a> {
     names: Names,
     /// Names that belong to one output each, by output.
     of_outputs: Vec<Names>,
-    /// Names of the canonical program that stand for something of every output.
+    /// Names of the canonical program that refer to one object for each output.
     family: BTreeSet<Name>,
     form: &'a Form,
     done: Vec<Step>,
@@ -256,7 +256,7 @@ fn references(step: &Step) -> Vec<Name> {
     out
 }
 
-/// The names that a step makes, each with what it stands for.
+/// The names that a step makes, each with the kinds of its objects.
 fn made_by(step: &Step) -> Vec<(&'static [Kind], String)> {
     let mut names = step.args().names.iter();
     let mut out = Vec::new();

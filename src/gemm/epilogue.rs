@@ -24,7 +24,12 @@ pub enum Epilogue {
 /// Moves a tile of C that block `stored` copies from shared memory under a loop over blocks, and divides it among threads: loops `s_0`,
 /// `s_1` over threads, and `s_2` over the elements of a vector where it has several.
 pub(super) fn divide_rows(s: &mut Steps, stored: &str, at: &str, threads: i64, vector: i64) {
-    s.reverse_compute_at(stored, at).made(["s0", "s1"]).fuse(["s0", "s1"], "s");
+    divide_rows_of(s, stored, at, "", threads, vector);
+}
+
+/// The same with a loop `batch` over the products of a batch, if it has a name.
+fn divide_rows_of(s: &mut Steps, stored: &str, at: &str, batch: &str, threads: i64, vector: i64) {
+    s.reverse_compute_at(stored, at).made(present([batch, "s0", "s1"])).fuse(["s0", "s1"], "s");
     match vector {
         1 => s.split("s", [threads], ["s_0", "s_1"]),
         _ => s.split("s", [threads, vector], ["s_0", "s_1", "s_2"]),
@@ -34,20 +39,20 @@ pub(super) fn divide_rows(s: &mut Steps, stored: &str, at: &str, threads: i64, v
 /// The loops of block `C_s` of ordinary code, which stores a tile of C from shared memory: adjacent threads store adjacent elements of a row,
 /// in vectors that rows of C are aligned to.
 pub(super) fn store_rows(s: &mut Steps, spec: &GemmSpec, at: &str, batch: &str, threads: i64) {
-    s.reverse_compute_at("C_s", at).made(present([batch, "s0", "s1"])).fuse(["s0", "s1"], "s");
-    match row_vector(spec) {
-        1 => s.split("s", [threads], ["s_0", "s_1"]),
-        vector => s.split("s", [threads, vector], ["s_0", "s_1", "s_2"]).vectorize("s_2"),
-    };
+    let vector = row_vector(spec);
+    divide_rows_of(s, "C_s", at, batch, threads, vector);
+    if vector > 1 {
+        s.vectorize("s_2");
+    }
     s.bind("s_1", Axis::ThreadX);
 }
 
-/// Elements of the widest stores that each row of C consists of.
+/// Elements of the widest vector that the rows of C are aligned to, up to 16 bytes.
 pub(super) fn row_vector(spec: &GemmSpec) -> i64 {
     1 << multiple_of_result(spec).trailing_zeros().min((128 / spec.out.bits()).trailing_zeros())
 }
 
-/// Whether rows of C begin where stores of 16 bytes cannot: lanes that store from registers each begin a store of their own.
+/// Whether rows of C are not aligned to 16 bytes. Stores from registers are then not coalesced.
 pub(super) fn has_unaligned_rows(spec: &GemmSpec) -> bool {
     multiple_of_result(spec) * i64::from(spec.out.bits()) % 128 != 0
 }

@@ -84,7 +84,7 @@ pub fn recommend_invariant(gemm: &Gemm, target: &Target) -> Result<Schedule> {
 /// The order in which [`recommend_invariant`] sums: the same for every M and every number of products of a batch. `None` where
 /// every order gives the same bits, as for integers.
 pub fn order(gemm: &Gemm, target: &Target) -> Option<Order> {
-    // One number of rows and of products stands for all.
+    // The order is that of one M and one number of products: neither may change it.
     let (batch, epilogue) = (gemm.spec().batch.map(|_| 1), gemm.has_epilogue());
     let spec = GemmSpec { m: ROWS[0], batch, epilogue, ..*gemm.spec() };
     spec.acc.is_float().then(|| Order::of(&spec, target))

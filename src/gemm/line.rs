@@ -1,4 +1,4 @@
-//! The line `recommend` of a `.loom` text, which stands for the steps of [`super::recommend_for`] at its place.
+//! The line `recommend` of a `.loom` text: the parser replaces it by the steps of [`super::recommend_for`].
 
 use super::recommend_for;
 use crate::error::Result;
@@ -7,8 +7,8 @@ use crate::schedule::Step;
 use crate::target::Target;
 
 impl Schedule {
-    /// Parses a `.loom` text. A line `recommend` is replaced by the steps of [`super::recommend_for`] for the program as the steps before it
-    /// leave it, so the schedule prints the steps that the line stands for.
+    /// Parses a `.loom` text. The parser applies the steps before a line `recommend` to the program, and replaces the line by the steps of
+    /// [`super::recommend_for`] for the result. The schedule prints these steps.
     ///
     /// ```
     /// let text = "gemm 256x128x64 f16>f32>f16 NT bias relu\ntarget sm_80\nrecommend";
@@ -24,7 +24,7 @@ impl Schedule {
         Schedule::parse_with(text, None, &mut recommended)
     }
 
-    /// [`Schedule::parse`] for another chip than that of the text: a line `recommend` stands for the steps for that chip.
+    /// [`Schedule::parse`] for another chip than that of the text: the parser replaces a line `recommend` by steps for that chip.
     ///
     /// # Errors
     /// As [`Schedule::parse`].
@@ -54,7 +54,7 @@ target sm_80
 ";
 
     #[test]
-    fn the_line_prints_the_steps_that_it_stands_for() {
+    fn the_schedule_prints_the_steps_that_replace_the_line() {
         for (before, line) in [("", "recommend"), ("compute_inline H\n", "  recommend  # for this chip")] {
             let schedule = Schedule::parse(&format!("{LAYER}{before}{line}\n")).unwrap();
             let printed = schedule.to_string();

@@ -26,7 +26,7 @@ pub use tma::Tma;
 use super::epilogue::{Accumulators, Epilogue};
 use super::grid::{ClusterLoops, bind_batch, rows_of, walk};
 use super::operand::{Operand, both_along_k, up};
-use super::packing::{EARLY_BLOCKS, Packing, Source, transposes};
+use super::packing::{Packing, Source, transposes};
 use super::padding::Padding;
 use super::split::{PARTS, split_k};
 use super::staging::{Fragment, Staging, present, source};
@@ -72,8 +72,10 @@ pub struct Mma {
     pub tma: Option<Tma>,
     /// `.minnctapersm`, the blocks for each multiprocessor that ptxas is asked for.
     pub min_blocks: Option<i64>,
-    /// Whether kernels begin beside the one in front of them in the stream, and let the next one begin beside them.
+    /// Whether the kernels use programmatic dependent launch (PDL).
     pub begins_early: bool,
+    /// Blocks of a packing kernel up to which it uses programmatic dependent launch: one for each multiprocessor.
+    pub early_blocks: i64,
 }
 
 /// Registers for the operands of a warp's next step of k.
@@ -194,8 +196,9 @@ impl Mma {
             tma: None,
             min_blocks: None,
             begins_early: false,
+            early_blocks: i64::from(target.device().multiprocessors),
         };
-        // As by wgmma: kernels of one wave begin early.
+        // As with wgmma, kernels of one wave use PDL.
         let begins_early = target.has(Features::GRID_DEPENDENCY) && mma.is_one_wave(spec, target);
         Mma { min_blocks: mma.blocks_by_shared(spec, target), begins_early, ..mma }
     }
@@ -308,7 +311,7 @@ impl Mma {
         }
         let padding = self.padding(spec);
         let is_transposed = transposes(operand, spec);
-        let early_blocks = if self.begins_early { EARLY_BLOCKS } else { 0 };
+        let early_blocks = if self.begins_early { self.early_blocks } else { 0 };
         let packing =
             Packing { operand, packed: &names.sources[operand as usize], padding, is_transposed, early_blocks };
         packing.kernel(s, spec, names.whole.block());

@@ -79,7 +79,7 @@ pub(super) fn both_along_k(spec: &GemmSpec) -> bool {
     Operand::BOTH.into_iter().all(|operand| operand.along_k(spec))
 }
 
-/// The same for rows of C.
+/// [`Operand::multiple`] of the rows of C.
 pub(super) fn multiple_of_result(spec: &GemmSpec) -> i64 {
     spec.n | spec.row_strides[2].unwrap_or(0)
 }

@@ -17,9 +17,6 @@ pub enum Source {
     Packed,
 }
 
-/// Blocks that pack beside the kernel in front at most: one for each multiprocessor of the smallest H100.
-pub(super) const EARLY_BLOCKS: i64 = 114;
-
 /// Threads of a block that packs, and rows of which each has a piece.
 pub(super) const THREADS: i64 = 256;
 const ROWS: i64 = 8;
@@ -31,7 +28,7 @@ fn divisors(of: i64) -> impl DoubleEndedIterator<Item = i64> {
     (0..=of.ilog2()).rev().map(|n| 1 << n)
 }
 
-/// As many of a power of two as divide a size, each of which has so much of it.
+/// The largest divisor `number` of a power of two for which `number * by` divides a size.
 fn dividing(most: i64, by: i64, size: i64) -> Option<i64> {
     divisors(most).find(|number| size % (number * by) == 0)
 }
@@ -50,7 +47,7 @@ pub(super) struct Packing<'a> {
     pub padding: Padding,
     /// Whether its rows and columns change places.
     pub is_transposed: bool,
-    /// Up to so many blocks begin beside the kernel in front, and let the next one begin beside them.
+    /// Programmatic dependent launch (PDL) for a packing kernel of up to so many blocks; 0 for none.
     pub early_blocks: i64,
 }
 
@@ -73,7 +70,7 @@ impl Packing<'_> {
     }
 
     /// The buffer of a tile in shared memory on its way.
-    pub fn tile(&self) -> String {
+    fn tile(&self) -> String {
         format!("{}_x", self.operand.name())
     }
 
@@ -84,8 +81,8 @@ impl Packing<'_> {
         }
     }
 
-    /// The kernel that packs for a block that reads the operand. Zeros come into being where a thread reads: what writes them then asks for
-    /// no bounds.
+    /// The kernel that packs the operand for a block. The loads to registers fill in the zeros of the padding, so the stores have no
+    /// conditions and stay vectors.
     pub fn kernel(&self, s: &mut Steps, spec: &GemmSpec, block: &str) {
         let pads = self.padding.pads_operand(self.operand);
         let source = source(self.operand.name(), pads, false);
@@ -126,8 +123,7 @@ impl Packing<'_> {
         i64::from(self.operand.dtype(spec).bits()) / 8
     }
 
-    /// Neighbouring elements of a row that a thread reads: 4 to 16 bytes where it writes rows, else as many as rows are aligned to, and of
-    /// bytes up to four.
+    /// Adjacent elements of a row that a thread reads: 4 to 16 bytes without transposition, else the alignment of rows, up to four elements.
     fn vector(&self, spec: &GemmSpec) -> i64 {
         let (piece, bytes) = (self.operand.piece(spec), self.bytes(spec));
         if self.is_transposed { (piece / bytes).min(4) } else { piece.max(4) / bytes }
@@ -148,7 +144,6 @@ impl Packing<'_> {
     fn rows(&self, s: &mut Steps, spec: &GemmSpec) {
         let ([count, length], vector) = (self.lines(spec), self.vector(spec));
         // Threads that divide rows and their number read under one condition each. Short rows leave threads for more of them.
-        let dividing = |most: i64, by: i64, size: i64| divisors(most).find(|threads| size % (threads * by) == 0);
         let along = dividing(THREADS, vector, length).filter(|along| *along >= 8);
         let along =
             along.or_else(|| divisors(THREADS).rev().find(|threads| threads * vector >= length)).unwrap_or(THREADS);
@@ -191,8 +186,8 @@ impl Packing<'_> {
             s.fuse([&batch, rows.0], &fused);
             return bind_blocks(s, (&fused, spec.products().saturating_mul(rows.1)), columns);
         }
-        // More of them take places that the kernel in front still needs: 26.6 us instead of 20.7 for 2000^3 NN of s8 on an H100, but 3.8
-        // instead of 4.5 for 192x1600x80.
+        // More blocks occupy multiprocessors that the previous kernel needs: with PDL s8 NN 2000^3 takes 26.6 us instead of 20.7 on an H100,
+        // and 192x1600x80 3.8 instead of 4.5 (no record was kept).
         if rows.1.saturating_mul(columns.1).saturating_mul(spec.products()) <= self.early_blocks {
             s.launch(rows.0).grid_dependency(2);
         }
@@ -202,9 +197,9 @@ impl Packing<'_> {
         }
     }
 
-    /// The loops of a kernel that transposes tiles of 64 x 64 bytes: two neighbours write 32 bytes of a row, and read 16 columns of
+    /// The loops of a kernel that transposes tiles of 64 x 64 bytes: two adjacent threads write 32 bytes of a row, and read 16 columns of
     /// each of 16 rows at a time.
-    pub fn transpose_bytes(&self, s: &mut Steps, spec: &GemmSpec) {
+    fn transpose_bytes(&self, s: &mut Steps, spec: &GemmSpec) {
         let [terms, others] = self.lines(spec).map(|extent| up(extent, 64));
         let [a0, a1, a2, a3] = ["a0", "a1", "a2", "a3"].map(|end| self.name(end));
         let [b0, b1, b2, t] = ["b0", "b1", "b2", "t"].map(|end| self.name(end));

@@ -73,12 +73,8 @@ impl Sums {
         }
         match self.rows {
             true => self.whole.keep_behind_rows(s, &self.padding, "C_local"),
-            false => self.keep_whole_in_registers(s, "C_local"),
+            false => self.whole.keep_padded_in_registers(s, &self.padding, "C_local"),
         }
-    }
-
-    fn keep_whole_in_registers(&self, s: &mut Steps, copy: &'static str) -> &'static str {
-        self.whole.keep_padded_in_registers(s, &self.padding, copy)
     }
 
     /// Copies what a block that accumulates reads of an operand into a staged buffer, with the zeros of the padding.

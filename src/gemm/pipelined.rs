@@ -4,9 +4,9 @@
 //! Eight warps of a block have a tile of 64 x 64 of C each, or share one: *slices* of warps then take turns along k, and
 //! the block adds their accumulators up in shared memory, in a fixed order. Operands lie in shared memory with k outermost. One
 //! whose rows run along k is turned word by word on its way there; on the long side of a tile that would cost more than a
-//! pass of its own through device memory (*packing*). Rows that copies of 16 bytes do not fit come in pieces of 4 or 8. A product that the
-//! tiles do not divide is padded: with zeros that the copies fill in, or while an operand is packed; its tiles leave through shared memory.
-//! Blocks have parts of k where there are few tiles.
+//! pass of its own through device memory (*packing*). Copies of 4 or 8 bytes load rows that are not aligned to 16. A product that the
+//! tiles do not divide is padded: with zeros that the copies fill in, or while an operand is packed; its epilogue stores tiles through
+//! shared memory. Where there are few tiles, blocks divide k (split-K).
 //!
 //! What decides the speed is which registers the multiply-adds read: consecutive ones share an operand (`zigzag`), and
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.

@@ -79,7 +79,7 @@ impl Tiles {
         }
     }
 
-    /// Whether the tile of C goes through shared memory, so that lanes store adjacent elements of its rows.
+    /// Whether the epilogue stores the tile of C through shared memory, so that stores are coalesced.
     fn rows(&self, spec: &GemmSpec) -> bool {
         let tile = self.bm * self.bn * i64::from(spec.out.bits()) / 8;
         self.parts == 1 && self.tn > 1 && has_unaligned_rows(spec) && !shares_bytes(spec) && tile <= cost::SHARED
@@ -157,7 +157,7 @@ impl Tiles {
             (vector, per_byte) if per_byte > 1 => {
                 vector.min(row).min(1 << operand.multiple(spec).trailing_zeros().min(5)).max(per_byte)
             }
-            // Of rows that vectors cannot be read from, lanes read adjacent elements.
+            // Loads of unaligned rows are coalesced: adjacent lanes read adjacent elements.
             (vector, _) => vector.min(1 << operand.multiple(spec).trailing_zeros().min(6)),
         }
     }

@@ -22,7 +22,7 @@ pub use rungs::{RUNGS, Rung};
 use super::epilogue::{Accumulators, Epilogue, store_rows};
 use super::grid::{ClusterLoops, walk};
 use super::operand::{Operand, multiple_of_result, up};
-use super::packing::{EARLY_BLOCKS, Packing, Source, transposes};
+use super::packing::{Packing, Source, transposes};
 use super::padding::Padding;
 use super::split::{PARTS, combine_parts, split_k};
 use super::staging::{Staging, present, source};
@@ -74,6 +74,8 @@ pub struct Wgmma {
     pub promotion: Option<i64>,
     /// Whether the kernel begins beside the one in front of it in the stream (1), and lets the next one begin beside it (2).
     pub grid_dependency: i64,
+    /// Blocks of a packing kernel up to which it uses programmatic dependent launch: one for each multiprocessor.
+    pub early_blocks: i64,
     /// Its blocks ask the second-level cache for A and B before they wait for the kernel in front.
     pub l2_prefetch: bool,
 }
@@ -145,6 +147,7 @@ impl Wgmma {
         routes: [Source::Direct; 2],
         promotion: None,
         grid_dependency: 0,
+        early_blocks: 0,
         l2_prefetch: false,
     };
 
@@ -203,23 +206,24 @@ impl Wgmma {
         let epilogue =
             if multiple_of_result(spec) * bytes(spec.out) % 16 == 0 { Epilogue::Tma } else { Epilogue::Direct };
         let plain = Wgmma { cluster: [1, 1], persistent: false, producer: false, ..Wgmma::LARGE };
-        // Stages of a short k have few zeros. K-major rows have two instructions at least: TMA takes 10 us with panels of 32 bytes for
-        // 12832x64x32 NN of s8 on an H100, 5 with panels of 128.
+        // The k extent of a stage covers a short k with few zeros. K-major panels have 64 bytes at least: with 32 bytes s8 NN 12832x64x32
+        // takes 10 us on an H100, with 128 bytes 5 (no record was kept).
         let k_major = Operand::BOTH.into_iter().any(|operand| operand.runs_along_k(spec));
-        let rows = if k_major { 2..4 } else { 1..4 };
-        let row = rows.map(|n| n * DEPTH).find(|row| row.count_ones() == 1 && spec.k * bytes(spec.a) <= *row);
-        let row = row.unwrap_or(4 * DEPTH);
+        let least = if k_major { 2 * DEPTH } else { DEPTH };
+        let covers = |row: &i64| *row >= least && spec.k * bytes(spec.a) <= *row;
+        let row = [DEPTH, 2 * DEPTH].into_iter().find(covers).unwrap_or(4 * DEPTH);
         let mut w = Wgmma { block, warpgroups, bk: row / bytes(spec.a), epilogue, routes, ..plain };
         // Where there are more tiles than multiprocessors, blocks that stay load the next tile while the last one leaves.
         let many = w.blocks(spec) > i64::from(processors(target));
         w.persistent = many && w.stores_by_tma();
         if w.persistent {
-            w.out_stages = w.parts_of_store(spec);
+            w.out_stages = w.store_stages(spec);
         }
         // Kernels of one wave begin beside the one in front of them: on an H200 that takes 0.35 us of 7.2 at 1000^3. Those whose
         // blocks stay gain nothing (64 products of 512^3 take 4 % longer). Asking for A and B at once takes another 0.15 us, and
         // as much as 2 us more at 2048^3, where what is needed first comes in turn with everything else.
         w.grid_dependency = if many { 0 } else { 2 };
+        w.early_blocks = i64::from(processors(target));
         w.l2_prefetch = !many && (spec.m + spec.n) * spec.k * bytes(spec.a) * spec.products() <= AT_ONCE;
         w.producer = w.persistent;
         // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
@@ -429,7 +433,7 @@ impl Wgmma {
     /// What the tile of an operand is copied from.
     fn source(&self, spec: &GemmSpec, operand: Operand) -> String {
         let is_packed = self.routes[operand as usize] == Source::Packed;
-        // What is packed is padded on the way.
+        // The packing kernel pads its operand.
         source(operand.name(), !is_packed && self.padding(spec).pads_operand(operand), is_packed)
     }
 
@@ -439,7 +443,7 @@ impl Wgmma {
         padding.pad(s, accumulators.block());
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Source::Packed) {
             let (packed, is_transposed) = (&self.source(spec, operand), transposes(operand, spec));
-            let early_blocks = if self.grid_dependency > 0 { EARLY_BLOCKS } else { 0 };
+            let early_blocks = if self.grid_dependency > 0 { self.early_blocks } else { 0 };
             let packing = Packing { operand, packed, padding, is_transposed, early_blocks };
             packing.kernel(s, spec, accumulators.block());
         }
@@ -518,10 +522,10 @@ impl Wgmma {
         store_columns(columns, bytes(spec.out), self.pingpong).unwrap_or(columns / 2)
     }
 
-    /// Stages of the epilogue's ring that divide what a tile stores, two where that is possible: a part then has the same place for every
-    /// tile. On an H100 three instead of two take 66.5 us instead of 81.2 with 128 x 192 for 8192x8192x256 NT of f16, whose tiles are stored
-    /// in three parts, and three instead of two 83.5 instead of 63.9 with 128 x 256, in four.
-    fn parts_of_store(&self, spec: &GemmSpec) -> i64 {
+    /// Stages of the epilogue's ring: the least number from 2 on that divides the parts in which a tile is stored. Each part then uses the
+    /// same stage for every tile. f16 NT 8192x8192x256 on an H100: tiles of 128 x 192 (three parts) take 81.2 us with two stages and 66.5 with
+    /// three, tiles of 128 x 256 (four parts) 63.9 with two and 83.5 with three (no record was kept).
+    fn store_stages(&self, spec: &GemmSpec) -> i64 {
         let parts = self.block[1] / self.store_columns(spec);
         (2..=parts).find(|stages| parts % stages == 0).unwrap_or(1)
     }
@@ -529,7 +533,7 @@ impl Wgmma {
     /// From a tile of C in shared memory to C: what the loop `at` stages leaves at once.
     fn store_tile(&self, s: &mut Steps, spec: &GemmSpec, at: &str) {
         if !self.stores_by_tma() {
-            // Rows of C begin anywhere: the threads store the block's tile in what rows are aligned to.
+            // TMA cannot store unaligned rows of C: the threads store the tile in vectors that the rows are aligned to.
             store_rows(s, spec, "tile", "", 128 * self.warpgroups);
             return;
         }

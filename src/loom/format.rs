@@ -40,7 +40,7 @@ impl Line {
 /// A `.loom` text in the one layout.
 ///
 /// # Errors
-/// Those of [`Schedule::parse`]: a text is formatted where it parses. What lines `recommend` stand for is not asked.
+/// Those of [`Schedule::parse`]: a text is formatted where it parses. The formatter does not compute the steps of lines `recommend`.
 pub fn format(text: &str) -> Result<String> {
     let schedule = parsed(text)?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

@@ -88,7 +88,7 @@ pub use reference::{reference, requirement};
 pub use step::{Args, Step, Value};
 pub use steps::Steps;
 
-/// The statement of a `.loom` text that stands for recommended steps.
+/// The statement of a `.loom` text that the parser replaces by recommended steps.
 pub(crate) const RECOMMEND: &str = "recommend";
 
 /// Whether a word can name a loop, block, buffer or role.

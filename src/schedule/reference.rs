@@ -4,8 +4,9 @@ use super::primitive;
 use crate::error::{Code, Error, Result, suggestion};
 use std::str::FromStr;
 
-/// What a line that is no step of its own stands for.
-pub const RECOMMENDED: &str = "A line `recommend` of a `.loom` text stands for the steps that are recommended for a program with a matrix product.";
+/// The explanation of the line `recommend`, which is not a step.
+pub const RECOMMENDED: &str =
+    "The parser replaces a line `recommend` of a `.loom` text by recommended steps, if the program contains a GEMM.";
 
 /// Every primitive with its form, what it does and what it requires, as a Markdown table.
 pub fn reference() -> String {

@@ -21,7 +21,7 @@ impl Mma {
     /// The tiles with so many parts of k, with their cycles, the cheapest first. Not of integers.
     pub(in crate::gemm) fn in_order(spec: &GemmSpec, target: &Target, parts: i64) -> Vec<(f64, Mma)> {
         let bk = Mma::stage_depth(spec, target);
-        // Rows and columns of 2 stand for 1, for which tiles are left out whose epilogue has no form for it.
+        // M and N of 1 use the tiles of 2: the candidates of 1 lack tiles whose epilogue needs a loop over rows and columns.
         let at_least_two = GemmSpec { m: spec.m.max(2), n: spec.n.max(2), ..*spec };
         let all = Mma::with_cycles(&at_least_two, target).into_iter().filter(|(_, m)| m.parts == parts);
         // Rows of one element are shorter than the narrowest copy.

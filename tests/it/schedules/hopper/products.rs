@@ -92,6 +92,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         routes: [Route::Direct; 2],
         promotion: source.of([None, None, Some(64), Some(128), Some(256)]),
         grid_dependency: source.of([0, 1, 2]),
+        early_blocks: 0,
         l2_prefetch: source.chance(12),
     };
     match parts {
