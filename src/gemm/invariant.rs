@@ -155,7 +155,8 @@ impl Order {
         let same = |bk: i64| up(spec.k, bk * self.parts) * bk == self.terms;
         let split = Split { parts: self.parts, slices: 1 };
         let pipelined = Pipelined::candidates(spec, target).into_iter();
-        let pipelined = pipelined.filter(|(_, p)| is_alone && p.slices == 1 && self.parts == 1 && same(p.terms));
+        let in_order = |p: &Pipelined| p.slices == 1 && p.parts == self.parts && same(p.terms);
+        let pipelined = pipelined.filter(|(_, p)| is_alone && in_order(p));
         let warp_tiles = WarpTiles::choose_of(spec, target, std::iter::once(split));
         let warp_tiles = warp_tiles.filter(|(_, w)| is_alone && same(w.bk));
         let tiles = Tiles::in_order(spec, target, self.parts, self.terms).into_iter();
@@ -237,6 +238,25 @@ mod tests {
         assert!(long.parts > 1 && long.terms * long.parts >= 65536, "{long}");
         let said = format!("sums by wgmma, 16 terms an instruction, in ascending k, in {} parts of ", long.parts);
         assert!(long.to_string().starts_with(&said), "{long}");
+    }
+
+    #[test]
+    fn tiles_of_ordinary_code_have_the_parts_of_the_order() {
+        let target = Target::sm_90a();
+        let mut seen = 0;
+        for ([n, k], m) in
+            [[512, 4096], [320, 4352], [128, 9600]].into_iter().flat_map(|s| [64, 693, 4096].map(|m| (s, m)))
+        {
+            let gemm = Gemm::new(m, n, k);
+            let order = order(&gemm, &target).unwrap();
+            for (_, tile) in order.tiles(gemm.spec(), &target) {
+                if let Tile::Pipelined(p) = tile {
+                    assert_eq!([p.parts, p.slices], [order.parts, 1], "{m}x{n}x{k}: {order}");
+                    seen += 1;
+                }
+            }
+        }
+        assert!(seen > 0);
     }
 
     #[test]
