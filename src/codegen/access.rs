@@ -9,10 +9,11 @@ use super::words::{Words, elements_of};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::ir::simplify::{Affine, Env, divisor};
-use crate::ir::{Broadcast, Buffer, BufferId, Expr, Index, Store};
+use crate::ir::{Buffer, BufferId, Expr, Index, Peers, Remote, Store};
 use inkwell::values::{InstructionOpcode, PointerValue};
 
 const STORE_CLUSTER: &str = include_str!("../../ptx-templates/store_cluster.ptx");
+const STORE_CLUSTER_VECTOR: &str = include_str!("../../ptx-templates/store_cluster_vector.ptx");
 const STORE_ASYNC: &str = include_str!("../../ptx-templates/store_async.ptx");
 
 /// Bytes of the widest access.
@@ -107,8 +108,8 @@ impl<'c> Body<'c, '_, '_> {
             true => value.value,
             false => self.b.gather(&vec![value.value; store.lanes as usize])?,
         };
-        if let Some(to) = &store.broadcast {
-            return self.broadcast(pointer, value, dtype.bits() * store.lanes, to);
+        if let Some(to) = &store.remote {
+            return self.remote(pointer, value, dtype.bits() * store.lanes, to);
         }
         let whole = if self.is_copied(&store.value) { value } else { self.by_words(value)? };
         self.b.store(pointer, whole, align.max(byte_size(dtype, store.lanes)))
@@ -137,8 +138,23 @@ impl<'c> Body<'c, '_, '_> {
         self.b.gather(&(0..lanes).step_by(4).map(word).collect::<Result<Vec<_>>>()?)
     }
 
-    /// Writes a value of so many bits to the same place in the shared memory of the first blocks of the cluster.
-    fn broadcast(&mut self, place: PointerValue<'c>, value: Value<'c>, bits: u32, to: &Broadcast) -> Result<()> {
+    /// Writes a value of so many bits to the same place in the shared memory of other blocks of the cluster.
+    fn remote(&mut self, place: PointerValue<'c>, value: Value<'c>, bits: u32, to: &Remote) -> Result<()> {
+        let there = self.b.short_address(place)?;
+        let ranks: Vec<Value<'c>> = match &to.peers {
+            Peers::First(blocks) => (0..*blocks).map(|rank| self.b.int(32, rank.into()).into()).collect(),
+            Peers::One(rank) => {
+                let rank = self.index(rank)?;
+                vec![self.widened(rank, 32)?.into()]
+            }
+        };
+        if bits == 128 && to.full.is_none() {
+            let words = self.b.reinterpret(value, self.b.i32().vec_type(4).into())?;
+            let words = (0..4).map(|lane| self.b.lane(words, lane)).collect::<Result<Vec<_>>>()?;
+            return ranks.iter().try_for_each(|rank| {
+                self.template(STORE_CLUSTER_VECTOR, &[], &[("A", &[there]), ("R", &[*rank]), ("X", &words)])
+            });
+        }
         if !matches!(bits, 8 | 16 | 32 | 64) {
             return Err(bug(format!("a value of {bits} bits goes to other blocks")));
         }
@@ -147,10 +163,9 @@ impl<'c> Body<'c, '_, '_> {
         if bits < 32 {
             value = self.b.cast(InstructionOpcode::ZExt, value, word)?;
         }
-        let (there, fields) = (self.b.short_address(place)?, [("bits", bits.to_string())]);
+        let fields = [("bits", bits.to_string())];
         let full = to.full.as_ref().map(|slot| self.mbarrier(slot)).transpose()?;
-        for rank in 0..to.blocks {
-            let rank = self.b.int(32, rank.into()).into();
+        for rank in ranks {
             match full {
                 Some(full) => {
                     let operands: [(&str, &[Value<'c>]); 4] =

@@ -430,7 +430,7 @@ impl<'c> Body<'c, '_, '_> {
                 Scope::Shared => self.place_shared(buffer, shared)?,
                 Scope::Local if is_packed(buffer.dtype) => Storage::Packed(self.place_packed(buffer)?),
                 Scope::Local => Storage::Local(self.place_local(id, buffer)?),
-                Scope::Fragment => return Err(bug(format!("{} is still a fragment", buffer.name))),
+                Scope::Cluster | Scope::Fragment => return Err(bug(format!("{} has no place", buffer.name))),
             };
             self.places.insert(id, place);
         }

@@ -1,7 +1,7 @@
 //! What a recommendation chose from.
 
 use super::recommend::{cheaper, lowers, ordinary, scheduled};
-use super::{Gemm, Mma, Product, SwapAb, Wgmma, Wmma, recommend};
+use super::{Combine, Gemm, Mma, Product, SwapAb, Wgmma, Wmma, recommend};
 use crate::error::Result;
 use crate::loom::Schedule;
 use crate::schedule::Steps;
@@ -25,9 +25,10 @@ const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (
 pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)>> {
     let product = Product::of_gemm(gemm)?;
     let spec = &product.spec;
-    let name = |kind: &str, [m, n]: [i64; 2], parts: i64| match parts {
-        1 => format!("{kind} {m}x{n}"),
-        parts => format!("{kind} {m}x{n}, split-K by {parts}"),
+    let name = |kind: &str, [m, n]: [i64; 2], parts: i64, combine: Combine| match (parts, combine) {
+        (1, _) => format!("{kind} {m}x{n}"),
+        (parts, Combine::Kernel) => format!("{kind} {m}x{n}, split-K by {parts}"),
+        (parts, Combine::Cluster) => format!("{kind} {m}x{n}, split-K by {parts} in a cluster"),
     };
     let wgmma = Wgmma::candidates(spec, target);
     let paying = Wgmma::paying(spec, target);
@@ -35,17 +36,22 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let steps: Vec<(String, Steps)> = match !paying.is_empty() {
         true => {
             let form = |w: &Wgmma| match (w.pingpong, w.swap_ab) {
-                (false, _) => "",
+                (false, SwapAb::Straight) => "",
+                (false, SwapAb::Swapped) => ", A and B swapped",
                 (true, SwapAb::Straight) => " in ping-pong",
                 (true, SwapAb::Swapped) => " in ping-pong, A and B swapped",
             };
             let rest = wgmma.iter().filter(|w| !paying.contains(w));
-            paying.iter().chain(rest).map(|w| (name("wgmma", w.block, w.parts) + form(w), w.steps(spec))).collect()
+            paying
+                .iter()
+                .chain(rest)
+                .map(|w| (name("wgmma", w.block, w.parts, w.combine) + form(w), w.steps(spec)))
+                .collect()
         }
         false => {
             let mma: Vec<Mma> = Mma::candidates(spec, target).into_iter().take(MOST).collect();
             let boxed = mma.first().map(|m| boxed(*m, spec, target)).unwrap_or_default();
-            mma.iter().map(|m| (name("mma", m.block, m.parts), m.steps(spec))).chain(boxed).collect()
+            mma.iter().map(|m| (name("mma", m.block, m.parts, m.combine), m.steps(spec))).chain(boxed).collect()
         }
     };
     let steps = match steps.is_empty() && Wmma::candidates(spec, target).is_empty() {

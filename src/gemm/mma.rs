@@ -28,10 +28,10 @@ use super::grid::{ClusterLoops, bind_batch, rows_of, walk};
 use super::operand::{Operand, both_along_k, up};
 use super::packing::{Packing, Source, transposes};
 use super::padding::Padding;
-use super::split::{PARTS, split_k};
+use super::split::{Combine, PARTS, part_loops, parts_bytes, shares_out, split_k};
 use super::staging::{Fragment, Staging, present, source};
 use super::tiles;
-use super::work::ranked;
+use super::work::{ranked, releases_early};
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Note};
 use crate::schedule::Steps;
@@ -64,6 +64,8 @@ pub struct Mma {
     pub group: i64,
     /// Parts of k that blocks of their own sum over.
     pub parts: i64,
+    /// Who adds parts up.
+    pub combine: Combine,
     /// How A and B come into shared memory.
     pub routes: [Source; 2],
     /// What tensor cores are given of them.
@@ -74,6 +76,8 @@ pub struct Mma {
     pub min_blocks: Option<i64>,
     /// Whether the kernels use programmatic dependent launch (PDL).
     pub begins_early: bool,
+    /// Whether the next kernel may begin beside the GEMM's own.
+    pub releases_early: bool,
     /// Blocks of a packing kernel up to which it uses programmatic dependent launch: one for each multiprocessor.
     pub early_blocks: i64,
 }
@@ -114,7 +118,8 @@ impl Mma {
         let with = |form: OperandForm| {
             let packed =
                 tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, block, warps, parts, form));
-            packed.flat_map(|m| std::iter::once(m).chain(m.in_pieces(spec)))
+            let whole = packed.flat_map(|m| std::iter::once(m).chain(m.in_pieces(spec)));
+            whole.flat_map(|m| std::iter::once(m).chain(m.in_cluster(spec, target)))
         };
         let all = OperandForm::of(spec, target).into_iter().flat_map(with);
         // Every part has some tiles of k.
@@ -191,22 +196,48 @@ impl Mma {
             asynchronous,
             group,
             parts,
+            combine: Combine::Kernel,
             routes,
             form,
             tma: None,
             min_blocks: None,
             begins_early: false,
+            releases_early: true,
             early_blocks: i64::from(target.device().multiprocessors),
         };
         // As with wgmma, kernels of one wave use PDL.
         let begins_early = target.has(Features::GRID_DEPENDENCY) && mma.is_one_wave(spec, target);
-        Mma { min_blocks: mma.blocks_by_shared(spec, target), begins_early, ..mma }
+        let mma = Mma { min_blocks: mma.blocks_by_shared(spec, target), begins_early, ..mma };
+        Mma { releases_early: mma.can_release(spec, target), ..mma }
+    }
+
+    /// Whether the next kernel may begin beside the GEMM's own and the multiprocessors stay even. The kernels that pack operands or add parts
+    /// up have small blocks.
+    fn can_release(&self, spec: &GemmSpec, target: &Target) -> bool {
+        let small = self.routes.contains(&Source::Packed) || self.parts > 1 && !self.adds_in_cluster();
+        let blocks = self.blocks(spec);
+        let even = releases_early(blocks, self.resident(spec, target), &target.device());
+        let few = self.adds_in_cluster() && 2 * blocks <= i64::from(target.device().multiprocessors);
+        small || even && !few
+    }
+
+    /// The same parts, which the blocks of a cluster add up; `None` where they cannot.
+    fn in_cluster(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
+        let known = target.has(Features::CLUSTER) && self.parts <= i64::from(target.limits.cluster);
+        let w = Mma { combine: Combine::Cluster, ..self };
+        let w = Mma { min_blocks: w.blocks_by_shared(spec, target), ..w };
+        let can = known && shares_out(self.block, self.parts, self.threads());
+        can.then(|| Mma { releases_early: w.can_release(spec, target), ..w })
     }
 
     fn is_one_wave(&self, spec: &GemmSpec, target: &Target) -> bool {
+        self.blocks(spec) <= i64::from(target.device().multiprocessors) * self.resident(spec, target)
+    }
+
+    /// Blocks of the grid.
+    fn blocks(&self, spec: &GemmSpec) -> i64 {
         let tiles = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1]));
-        let blocks = tiles.saturating_mul(self.parts).saturating_mul(spec.products());
-        blocks <= i64::from(target.device().multiprocessors) * self.resident(spec, target)
+        tiles.saturating_mul(self.parts).saturating_mul(spec.products())
     }
 
     /// The same tiles from operands that would be packed because their rows are not aligned to 16 bytes, in copies of 8 or 4 bytes; `None`
@@ -258,10 +289,16 @@ impl Mma {
         let rows =
             if self.epilogue == Epilogue::Direct { 0 } else { self.block[0] * (self.block[1] + self.row_pad()) * 2 };
         let ring = (self.block[0] + self.block[1]) * self.bk * self.stages * self.form.bits(spec) / 8;
+        let parts = if self.adds_in_cluster() { parts_bytes(self.block, self.parts) } else { 0 };
         match self.tma {
-            None => ring.max(rows),
+            None => ring.max(rows) + parts,
             Some(tma) => tma.shared(ring, rows, self.stages),
         }
+    }
+
+    /// Whether the blocks of a cluster add up parts.
+    fn adds_in_cluster(&self) -> bool {
+        self.parts > 1 && self.combine == Combine::Cluster
     }
 
     /// What the tiles add to the GEMM.
@@ -320,12 +357,12 @@ impl Mma {
     /// The loops of blocks, warps and instructions, and those of what stores the accumulators.
     fn nest(&self, s: &mut Steps, spec: &GemmSpec, names: &Names) {
         let ([wi, wj], [ti, tj], [m, ki]) = (self.warps, self.tiles(), self.shape);
-        split_k(s, self.parts);
+        split_k(s, self.parts, self.combine);
         let stored = self.stored(s, spec, names);
         let cluster = self.cluster();
         // Loops that there may be: over parts, blocks of a cluster, sweeps, and instructions that are shorter than what a warp loads at
         // once.
-        let part = if self.parts > 1 { "part" } else { "" };
+        let [of_grid, of_cluster] = part_loops(self.parts, self.combine);
         let [(ci, ic), (cj, jc)] = cluster.factors();
         let (sweeps, is) = if self.sweeps > 1 { (Some(self.sweeps), "is") } else { (None, "") };
         let depth = self.form.depth(spec);
@@ -340,8 +377,8 @@ impl Mma {
         s.split("j", cj.into_iter().chain([wj, tj, 8]), present(["j0", jc, "jw", "jm", "ji"]));
         let steps = std::iter::once(self.bk / depth).chain(factors);
         s.split("k", steps, present(["k0", "kk"].into_iter().chain(made)));
-        let inner = ["iw", "jw", "k0", "kk", kq, is, "jm", "im", "ii", "ji", "ki"];
-        s.reorder(present([part, "i0", "j0", ic, jc].into_iter().chain(inner)));
+        let inner = [of_cluster, "iw", "jw", "k0", "kk", kq, is, "jm", "im", "ii", "ji", "ki"];
+        s.reorder(present([of_grid, "i0", "j0", ic, jc].into_iter().chain(inner)));
         let (rows, _) = rows_of(s, spec, ("i0", up(spec.m, self.whole(Operand::A))));
         walk(s, rows, Some(self.group), BindMode::Plain);
         s.fuse(["iw", "jw"], "w").bind("w", Axis::Warp);
@@ -353,7 +390,7 @@ impl Mma {
             s.min_blocks(blocks);
         }
         if self.begins_early {
-            s.grid_dependency(2);
+            s.grid_dependency(if self.releases_early { 2 } else { 1 });
         }
         self.epilogue_loops(s, spec, stored, names);
     }

@@ -53,7 +53,7 @@ pub use {
     packing::Source,
     pipelined::{Pipelined, Route},
     simt::Tiles,
-    split::Split,
+    split::{Combine, Split},
     thread_tiles::ThreadTiles,
     warp_tiles::WarpTiles,
     wgmma::{RUNGS, Rung, SwapAb, Wgmma},

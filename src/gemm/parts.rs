@@ -6,7 +6,7 @@
 use super::epilogue::Accumulators;
 use super::operand::{Operand, up};
 use super::padding::Padding;
-use super::split::{PARTS, combine_parts, split_k};
+use super::split::{Combine, PARTS, combine_parts, split_k};
 use super::staging::source;
 use super::work::Passes;
 use crate::ir::Scope;
@@ -47,7 +47,7 @@ impl Sums {
     /// Pads loops `i`, `j` and `k`, and divides `k`.
     pub fn divide(&self, s: &mut Steps) {
         self.padding.pad(s, self.whole.block());
-        split_k(s, self.parts);
+        split_k(s, self.parts, Combine::Kernel);
     }
 
     /// The loop over parts, before those of a tile; empty without.

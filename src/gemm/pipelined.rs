@@ -18,7 +18,7 @@ use super::operand::{Operand, up};
 use super::packing::Packing;
 use super::padding::Padding;
 use super::parts::numbers;
-use super::split::{Split, combine_parts, combine_slices, combining};
+use super::split::{Combine, Split, combine_parts, combine_slices, combining};
 use super::staging::{Staging, divide_among_threads, fuse_all, present, source};
 use super::tiles;
 use super::tuning;
@@ -195,7 +195,7 @@ impl Pipelined {
     /// What the GEMM asks of the device in these tiles.
     fn work(&self, spec: &GemmSpec) -> Work {
         let [m, n, k] = [spec.m, spec.n, spec.k].map(|x| x as f64);
-        let (mut words, mut vectors, mut passes) = (0.0, 0.0, combining(spec, self.parts));
+        let (mut words, mut vectors, mut passes) = (0.0, 0.0, combining(spec, self.parts, Combine::Kernel));
         for operand in Operand::BOTH {
             let copied = (self.block()[operand as usize] * self.slices) as f64 / THREADS as f64;
             match self.routes[operand as usize] {

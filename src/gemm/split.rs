@@ -1,7 +1,8 @@
 //! GEMMs with too few tiles to fill a device: warps or blocks divide the sum over k of a tile.
 //!
 //! *Slices* (sliced-K): groups of warps of a block alternate along k, each with the whole tile in its registers; the block adds their
-//! tiles in shared memory. *Parts* (split-K): blocks sum over parts of k into a workspace, and a second kernel adds the parts.
+//! tiles in shared memory. *Parts* (split-K): blocks sum over parts of k. They store them to workspace, and a second kernel adds them;
+//! or the blocks that have the parts of a tile are a cluster, and store them to each other's shared memory.
 //! Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
 //! parts give work to multiprocessors that have none.
 
@@ -10,9 +11,11 @@ use super::grid::bind_blocks;
 use super::operand::up;
 use super::padding::Padding;
 use super::staging::{divide_among_threads, present};
+use super::tuning;
 use super::work::Passes;
 use crate::ir::{Axis, Scope};
-use crate::schedule::Steps;
+use crate::schedule::{IndexMap, Steps};
+use crate::target::LANES;
 use crate::te::GemmSpec;
 
 /// How the sum over k of a tile is divided.
@@ -43,7 +46,7 @@ impl Split {
 
     /// Makes the loops k0 and k1 of the accumulators, and those of the split.
     pub(super) fn cut(&self, s: &mut Steps, bk: i64) {
-        split_k(s, self.parts);
+        split_k(s, self.parts, Combine::Kernel);
         if self.slices == 1 {
             s.split("k", [bk], ["k0", "k1"]);
             return;
@@ -90,10 +93,34 @@ impl Split {
     }
 }
 
+/// Who adds up parts of k.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Combine {
+    /// A second kernel, from workspace.
+    Kernel,
+    /// The blocks of a cluster, which have the parts of one tile: each adds up its share of the rows or columns, which the others store
+    /// to its shared memory.
+    Cluster,
+}
+
 /// Divides k among so many blocks (split-K), whose accumulators are block `parts`.
-pub(super) fn split_k(s: &mut Steps, parts: i64) {
-    if parts > 1 {
-        s.split_k("k", parts).made(["parts", "part", "ci", "cj", "cp"]).bind("part", Axis::BlockZ);
+pub(super) fn split_k(s: &mut Steps, parts: i64, combine: Combine) {
+    if parts == 1 {
+        return;
+    }
+    let names = ["parts", "part", "ci", "cj", "cp"];
+    match combine {
+        Combine::Kernel => s.split_k("k", parts).made(names).bind("part", Axis::BlockZ),
+        Combine::Cluster => s.split_k("k", parts).by_cluster().made(names),
+    };
+}
+
+/// The loop over parts among the loops of the grid, and inside of a loop over tiles among those of a cluster; empty where it is not.
+pub(super) fn part_loops(parts: i64, combine: Combine) -> [&'static str; 2] {
+    match (parts, combine) {
+        (1, _) => ["", ""],
+        (_, Combine::Kernel) => ["part", ""],
+        (_, Combine::Cluster) => ["", "part"],
     }
 }
 
@@ -102,6 +129,16 @@ pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 9
 
 /// Threads of a block that adds parts.
 const ADDING: i64 = 128;
+/// Banks of shared memory, each of an element of 32 bits.
+const BANKS: i64 = 32;
+/// Banks from a row of parts to the next one, by which the lanes of a warp meet none twice: those that store pairs of columns of eight rows, and
+/// those that store one column of eight rows.
+pub(super) const PAIRS_APART: i64 = 8;
+pub(super) const LANES_APART: i64 = 4;
+/// Rows of a tile of which some may lie beyond C.
+const FEW_ROWS: i64 = 16;
+/// Elements that a thread reads at once to add parts up.
+const VECTOR: i64 = 4;
 
 /// Adds up parts in a kernel of its own, in which a thread has one element of C. It converts to C and leaves out what lies beyond it; it may
 /// begin beside the GEMM's own.
@@ -117,28 +154,139 @@ pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: 
     }
 }
 
+/// The rows or columns of a tile of which each of so many blocks adds up the parts: the dimension, and how many.
+///
+/// Rows are long runs of C. Of tiles with few rows some blocks would have rows beyond C alone.
+fn share(tile: [i64; 2], parts: i64) -> Option<(usize, i64)> {
+    let order = if tile[0] > FEW_ROWS { [0, 1] } else { [1, 0] };
+    order.into_iter().find(|d| tile[*d] % parts == 0).map(|d| (d, tile[d] / parts))
+}
+
+/// Whether the blocks of a cluster can add up so many parts of a tile, with equally many elements for each of their threads.
+pub(super) fn shares_out(tile: [i64; 2], parts: i64, threads: i64) -> bool {
+    parts > 1 && share(tile, parts).is_some() && tile[0] * tile[1] / parts % threads == 0
+}
+
+/// A tile of C whose parts the blocks of a cluster add up.
+pub(super) struct ClusterTile {
+    /// Rows and columns.
+    pub tile: [i64; 2],
+    /// Parts, and blocks of the cluster.
+    pub parts: i64,
+    /// Threads of a block.
+    pub threads: i64,
+    /// Banks from a row of parts in shared memory to the next one.
+    pub banks: i64,
+    /// Whether a part leaves in vectors from a copy in shared memory.
+    pub is_staged: bool,
+}
+
+impl ClusterTile {
+    /// Keeps a part in registers of the warps or warpgroups that loop `at` runs over.
+    pub fn keep(&self, s: &mut Steps, at: &str) {
+        if self.is_staged {
+            s.cache_write("parts", "parts", Scope::Shared, "C_s").cache_write("parts", "C_s", Scope::Fragment, "C_f");
+            s.reverse_compute_at("C_f", at).reverse_compute_at("C_s", "part").made(["s0", "s1"]);
+            s.storage_align("C_s", 1, BANKS, self.banks);
+        } else {
+            s.cache_write("parts", "parts", Scope::Fragment, "C_f").reverse_compute_at("C_f", at);
+        }
+    }
+
+    /// Adds the parts up under the loop `tile` over tiles: each block has equally many rows or columns of the tile in its shared memory.
+    pub fn combine(&self, s: &mut Steps, accumulators: Accumulators, padding: &Padding) {
+        let (along, share) = share(self.tile, self.parts).unwrap_or((0, self.tile[0]));
+        let by_block = IndexMap::new(["p", "i", "j"], |[p, i, j]| {
+            let mut at = [i, j];
+            let block = at[along].clone().floordiv(share);
+            at[along] = at[along].clone().floormod(share);
+            let [i, j] = at;
+            vec![block, p, i, j]
+        });
+        s.transform_layout("parts", by_block).storage_align("parts", 2, BANKS, self.banks);
+        let stored = accumulators.keep_padded_in_registers(s, padding, "C_l");
+        s.reverse_compute_at(accumulators.block(), "tile").made(["ci", "cj"]);
+        if self.is_staged {
+            s.fuse(["s0", "s1"], "s").split("s", [self.threads, VECTOR], ["s_0", "s_1", "s_2"]);
+            s.bind("s_1", Axis::ThreadX).vectorize("s_2");
+        }
+        s.split(["ci", "cj"][along], [share], ["cr", "cs"]).bind("cr", Axis::Cluster);
+        let own = if along == 0 { ["cs", "cj"] } else { ["ci", "cs"] };
+        s.reorder(["cr", own[0], own[1]]);
+        let elements = self.tile[0] * self.tile[1] / self.parts;
+        let divides = |vector: &i64| elements % (self.threads * vector) == 0;
+        let vector = [VECTOR, 2].into_iter().find(divides).unwrap_or(1);
+        divide_among_threads(s, own, "cf", self.threads, vector, ["c0", "c1", "cv"].map(str::to_string));
+        s.reorder(["cp", "cv"]).bind("c1", Axis::ThreadX);
+        s.reverse_compute_at(stored, "c1").made(["yi", "yj"]).vectorize("yj").vectorize("cv").unroll("cp");
+        if !accumulators.converts() {
+            padding.crop(s);
+        }
+    }
+}
+
+/// Threads that share a side of C: a power of two that divides it, so that no thread asks in each part whether it has an element; a whole block
+/// where only less than a warp would.
+fn adding(side: i64) -> i64 {
+    let divisor = (1i64 << side.trailing_zeros()).min(ADDING);
+    if divisor >= LANES { divisor } else { ADDING.min(side) }
+}
+
 /// Shares the elements of C out to threads: all of them in their order where whole blocks cover them, else those of its longer side.
 fn share_out(s: &mut Steps, [rows, columns]: [i64; 2]) {
     if rows.saturating_mul(columns) % ADDING == 0 {
         s.fuse(["ci", "cj"], "c").split("c", [ADDING], ["c0", "c1"]).bind("c0", Axis::BlockX);
     } else if columns >= rows {
-        let threads = ADDING.min(columns);
+        let threads = adding(columns);
         s.split("cj", [threads], ["c0", "c1"]);
         bind_blocks(s, ("ci", rows), ("c0", up(columns, threads)));
     } else {
-        let threads = ADDING.min(rows);
+        let threads = adding(rows);
         s.split("ci", [threads], ["c0", "c1"]).reorder(["cj", "c1"]);
         bind_blocks(s, ("c0", up(rows, threads)), ("cj", columns));
     }
     s.bind("c1", Axis::ThreadX);
 }
 
+/// Bytes of shared memory for the parts of a tile that a block of a cluster adds up.
+pub(super) fn parts_bytes(tile: [i64; 2], parts: i64) -> i64 {
+    match share(tile, parts) {
+        Some((1, columns)) => parts * staged_bytes([tile[0], columns]),
+        _ => parts * staged_bytes([up(tile[0], parts), tile[1]]),
+    }
+}
+
+/// Bytes of shared memory for a tile of sums whose rows begin a few banks apart.
+pub(super) fn staged_bytes([rows, columns]: [i64; 2]) -> i64 {
+    4 * rows * (up(columns, BANKS) * BANKS + PAIRS_APART)
+}
+
+/// Bytes of the sums of a tile.
+fn tile_bytes(tile: [i64; 2]) -> i64 {
+    4 * tile[0] * tile[1]
+}
+
+/// Whether a part of a tile is stored to other blocks in vectors, from a copy in shared memory. Threads then divide by the columns of the tile,
+/// which are shifts if they are a power of two.
+pub(super) fn stages_parts(tile: [i64; 2]) -> bool {
+    tile_bytes(tile) >= tuning::STAGED_PARTS && tile[1].count_ones() == 1
+}
+
+/// Cycles in which a block of a cluster stores its part of a tile to the others, and waits for theirs.
+pub(super) fn sharing_out(tile: [i64; 2], parts: i64, is_staged: bool) -> f64 {
+    let (rate, fixed) = match is_staged {
+        true => (tuning::CLUSTER_VECTOR_BYTES, tuning::CLUSTER_STAGED),
+        false => (tuning::CLUSTER_BYTES, 0.0),
+    };
+    tuning::CLUSTER_BLOCK * parts as f64 + fixed + tile_bytes(tile) as f64 / rate
+}
+
 /// What parts on tensor cores take besides the GEMM's own kernel: they are written to workspace, read by a kernel that adds them up, and C
 /// is written. The workspace moves as slowly as device memory: 512x512x16384 takes 20.0, 21.2 and 26.2 us on an H100 with 4, 8 and 16 MB
 /// of it.
-pub(super) fn combining(spec: &GemmSpec, parts: i64) -> Passes {
-    match parts {
-        1 => Passes::default(),
+pub(super) fn combining(spec: &GemmSpec, parts: i64, combine: Combine) -> Passes {
+    match (parts, combine) {
+        (1, _) | (_, Combine::Cluster) => Passes::default(),
         _ => Passes {
             kernels: 1.0,
             memory_bytes: (4 * (2 * parts + 1)) as f64 * spec.m as f64 * spec.n as f64,

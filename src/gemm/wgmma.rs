@@ -14,6 +14,7 @@ mod pingpong;
 mod reason;
 mod rungs;
 mod swapped;
+mod thin;
 mod unaligned;
 mod wide_epilogue;
 
@@ -24,11 +25,13 @@ use super::grid::{ClusterLoops, walk};
 use super::operand::{Operand, multiple_of_result, up};
 use super::packing::{Packing, Source, transposes};
 use super::padding::Padding;
-use super::split::{PARTS, combine_parts, split_k};
+use super::split::{
+    ClusterTile, Combine, LANES_APART, PAIRS_APART, PARTS, combine_parts, part_loops, shares_out, split_k,
+};
 use super::staging::{Staging, present, source};
 use super::tiles;
 use super::tuning;
-use super::work::ranked;
+use super::work::{ranked, releases_early};
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Note, Scope};
 use crate::schedule::Steps;
@@ -46,8 +49,10 @@ pub struct Wgmma {
     pub pingpong: bool,
     /// Which operand gives the rows of the instruction.
     pub swap_ab: SwapAb,
-    /// Parts of k that blocks of their own sum over; a second kernel adds them.
+    /// Parts of k that blocks of their own sum over.
     pub parts: i64,
+    /// Who adds parts up.
+    pub combine: Combine,
     /// k extent of a stage.
     pub bk: i64,
     /// Stages of the ring.
@@ -134,6 +139,7 @@ impl Wgmma {
         pingpong: false,
         swap_ab: SwapAb::Straight,
         parts: 1,
+        combine: Combine::Kernel,
         bk: 64,
         stages: 4,
         in_flight: 1,
@@ -158,10 +164,11 @@ impl Wgmma {
 
     /// All tiles that there are for a product, the cheapest first.
     pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let thin = Wgmma::thin_tiles(spec, target);
         if spec.m < LEAST_SIDE || !Wgmma::suits(spec, target) {
-            return Vec::new();
+            return thin;
         }
-        Wgmma::of_any_rows(spec, target)
+        Wgmma::with_thin_tiles(Wgmma::of_any_rows(spec, target), thin, spec, target)
     }
 
     /// Whether the recipe has a form for the types, N and K on the chip.
@@ -259,7 +266,22 @@ impl Wgmma {
             *parts > 1 && long && self.tiles(spec).saturating_mul(*parts) <= most
         };
         let parts = PARTS.into_iter().filter(|parts| spec.batch.is_none() && suits(parts));
-        parts.map(|parts| self.in_parts(parts, spec, target)).collect()
+        parts.flat_map(|parts| self.in_all_parts(parts, spec, target)).collect()
+    }
+
+    /// The same tiles with k in so many parts, which a second kernel adds up, or where they can the blocks of a cluster.
+    fn in_all_parts(&self, parts: i64, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let by_kernel = self.in_parts(parts, spec, target);
+        let cluster = by_kernel.in_cluster(spec, target);
+        cluster.into_iter().chain([by_kernel]).collect()
+    }
+
+    /// The same parts, which the blocks of a cluster add up; `None` where they cannot.
+    fn in_cluster(self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
+        let can =
+            self.parts <= i64::from(target.limits.cluster) && shares_out(self.block, self.parts, 128 * self.warpgroups);
+        let w = Wgmma { combine: Combine::Cluster, ..self }.with_slots(spec, target, MOST_STAGES);
+        (can && w.shared(spec) <= room(target)).then_some(w)
     }
 
     /// The same tiles with k divided among so many blocks, which store their accumulators in workspace from registers. Not of a batch.
@@ -283,14 +305,27 @@ impl Wgmma {
         let used = (m.min(spec.m) + n.min(spec.n)) * self.bk * bytes(spec.a) * (stages - 1);
         let enough = up(self.blocks(spec), i64::from(processors(target))) * used >= tuning::ENOUGH_IN_FLIGHT;
         let alone = Wgmma { persistent: false, producer: false, stages, ..*self };
-        (suits && few && enough).then_some(Wgmma { grid_dependency: 2, out_stages: 2, ..alone })
+        let half = Wgmma { grid_dependency: 2, out_stages: 2, ..alone };
+        (suits && few && enough).then_some(half.with_early_release(spec, target))
     }
 
     /// As many stages as k has use for, as leave room for C's own, and no more than so many.
     fn with_slots(self, spec: &GemmSpec, target: &Target, most: i64) -> Wgmma {
         let fits = |n: &i64| Wgmma { stages: *n, ..self }.shared(spec) <= room(target);
         let stages = (2..=most).rev().find(fits).unwrap_or(2).min(self.k_stages(spec).max(2));
-        Wgmma { stages, in_flight: i64::from(stages > 2), ..self }
+        Wgmma { stages, in_flight: i64::from(stages > 2), ..self }.with_early_release(spec, target)
+    }
+
+    /// The same tiles, of which the next kernel may begin beside those of one wave where that keeps the multiprocessors even.
+    fn with_early_release(self, spec: &GemmSpec, target: &Target) -> Wgmma {
+        if self.grid_dependency == 0 {
+            return self;
+        }
+        // The kernels that pack operands or add parts up have small blocks.
+        let small = self.routes.contains(&Source::Packed) || self.parts > 1 && !self.adds_in_cluster();
+        let even = releases_early(self.blocks(spec), self.resident(spec, target), &target.device())
+            && !(self.adds_in_cluster() && 2 * self.blocks(spec) <= i64::from(processors(target)));
+        Wgmma { grid_dependency: if small || even { 2 } else { 1 }, ..self }
     }
 }
 
@@ -310,7 +345,7 @@ impl Wgmma {
     pub fn steps(&self, spec: &GemmSpec) -> Steps {
         let mut s = Steps::new();
         self.pad(&mut s, spec);
-        split_k(&mut s, self.parts);
+        split_k(&mut s, self.parts, self.combine);
         self.nest(&mut s, spec);
         for operand in Operand::BOTH {
             self.stage(&mut s, spec, operand);
@@ -367,6 +402,11 @@ impl Wgmma {
         if self.swizzle > 0 { self.swizzle.min(row) } else { CHUNK }
     }
 
+    /// The loop over warpgroups.
+    fn warpgroup_loop(&self) -> &'static str {
+        if self.swap_ab.is_swapped() { "jw" } else { "iw" }
+    }
+
     /// Tiles of 64 rows that a warpgroup has.
     fn tall(&self) -> i64 {
         self.block[self.swap_ab.rows()] / self.warpgroups / ROWS
@@ -397,8 +437,8 @@ impl Wgmma {
             }
         };
         s.split("k", [self.bk * bytes(spec.a) / DEPTH, DEPTH / bytes(spec.a)], ["k0", "kk", "ki"]);
-        let part = if self.parts > 1 { "part" } else { "" };
-        let outside = [part, "i0", "j0", ic, jc, warpgroup, "k0", "kk"];
+        let [of_grid, of_cluster] = part_loops(self.parts, self.combine);
+        let outside = [of_grid, "i0", "j0", ic, jc, of_cluster, warpgroup, "k0", "kk"];
         s.reorder(present(outside.into_iter().chain(inside).chain(["ki"])));
         // The tiles of a batch are rows of one walk.
         let rows = if spec.batch.is_some() { "bi" } else { "i0" };
@@ -462,9 +502,19 @@ impl Wgmma {
     fn epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
         let (padding, converts) = (self.padding(spec), Accumulators::of(spec).converts());
         if self.parts > 1 {
-            s.cache_write("parts", "parts", Scope::Fragment, "C_f").reverse_compute_at("C_f", "iw");
-            // A second kernel that begins early takes longer in a graph: 23.1 us instead of 21.0 for 512x512x16384 on an H100.
-            return combine_parts(s, Accumulators::of(spec), &padding, false);
+            let shared = ClusterTile {
+                tile: self.block,
+                parts: self.parts,
+                threads: 128 * self.warpgroups,
+                banks: if self.swap_ab.is_swapped() { LANES_APART } else { PAIRS_APART },
+                is_staged: self.stages_parts(),
+            };
+            shared.keep(s, self.warpgroup_loop());
+            return match self.combine {
+                Combine::Cluster => shared.combine(s, Accumulators::of(spec), &padding),
+                // A second kernel that begins early takes longer in a graph: 23.1 us instead of 21.0 for 512x512x16384 on an H100.
+                Combine::Kernel => combine_parts(s, Accumulators::of(spec), &padding, false),
+            };
         }
         let from_registers = !self.stores_by_tma() && !padding.pads_result();
         // stmatrix has elements of 16 bits; swapped operands have such results alone.
@@ -551,6 +601,7 @@ fn store_columns(columns: i64, bytes: i64, pingpong: bool) -> Option<i64> {
     let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes) % (2 * CHUNK) == CHUNK;
     match columns % panel {
         0 => Some(panel),
+        _ if columns < panel => Some(columns),
         _ => STORE_PARTS.into_iter().find(odd).filter(|_| pingpong).map(|parts| columns / parts),
     }
 }

@@ -38,6 +38,8 @@ pub(super) struct Work {
     pub tiles: i64,
     /// Tiles that are resident on a multiprocessor at a time.
     pub resident: i64,
+    /// Blocks of a cluster, which run at the same time on multiprocessors that are near each other.
+    pub cluster: i64,
     /// Bytes that the GEMM reads and writes in device memory at least; 0 where a recipe does not count them.
     pub memory_bytes: f64,
     /// Bytes that a resident tile has in flight from device memory.
@@ -95,6 +97,7 @@ impl Work {
         epilogue: 0.0,
         tiles: 0,
         resident: 1,
+        cluster: 1,
         memory_bytes: 0.0,
         flight_bytes: 0.0,
         passes: Passes { kernels: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
@@ -139,6 +142,16 @@ impl Work {
     }
 }
 
+/// Whether a kernel of so many blocks lets the next one begin beside it, where so many blocks are resident on a multiprocessor. Blocks that begin
+/// beside others get the places that these leave: some multiprocessors then have two blocks of the next kernel, others none. That does no
+/// harm where all places are taken, or where half of the multiprocessors are left. On an H100 80 blocks of 128 x 64 by mma.sync take 13.0 us
+/// instead of 19.9 (256x2560x2048 NT of f16), 86 of 8 x 128 by wgmma 33.1 instead of 36.2 (8x11008x4096); 128 of 1000^3 7.3 instead of 6.6.
+pub(super) fn releases_early(blocks: i64, resident: i64, device: &Device) -> bool {
+    let multiprocessors = i64::from(device.multiprocessors);
+    let places = multiprocessors.saturating_mul(resident.max(1));
+    10 * blocks >= 9 * places || 2 * blocks <= multiprocessors
+}
+
 /// Bytes of an access to device memory: two sectors.
 pub(super) const ACCESS: f64 = 64.0;
 
@@ -162,7 +175,7 @@ pub(super) fn mma_cycles(spec: &GemmSpec, device: &Device) -> f64 {
 
 /// Cycles of a GEMM on a device: the waves of the multiprocessor with most tiles, and the passes.
 pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
-    let multiprocessors = i64::from(device.multiprocessors);
+    let multiprocessors = device.multiprocessors_in_clusters(work.cluster);
     let places = multiprocessors * work.resident.max(1);
     let rest = up(work.tiles % places, multiprocessors);
     let full = (work.tiles / places) as f64 * work.wave(work.resident, device);
@@ -190,7 +203,9 @@ pub(super) fn memory(work: &Work, device: &Device) -> f64 {
     }
     let resident = work.tiles.min(i64::from(device.multiprocessors) * work.resident.max(1));
     let in_flight = resident as f64 * work.flight_bytes / f64::from(device.memory_latency_cycles);
-    work.prologue + work.memory_bytes / device.memory_bytes_per_cycle().min(in_flight)
+    let idle = 1.0 - (resident as f64 / f64::from(device.multiprocessors)).min(1.0);
+    let reached = device.memory_bytes_per_cycle() * (1.0 - tuning::IDLE_LOSS * idle);
+    work.prologue + work.memory_bytes / reached.min(in_flight)
 }
 
 /// Cycles of the kernels before and after the GEMM's own.

@@ -13,6 +13,9 @@ pub struct BufferId(pub u32);
 pub enum Scope {
     /// Device memory, owned by the grid.
     Global,
+    /// Shared memory of the blocks of a cluster, owned by the cluster. Of the part that is in use, the first dimension numbers the
+    /// blocks: each has the elements of its own number in its shared memory.
+    Cluster,
     /// Shared memory, owned by the block.
     Shared,
     /// Registers spread over a warp or warpgroup as an instruction demands.
@@ -26,15 +29,23 @@ impl Scope {
     pub fn name(self) -> &'static str {
         match self {
             Scope::Global => "global",
+            Scope::Cluster => "cluster",
             Scope::Shared => "shared",
             Scope::Fragment => "fragment",
             Scope::Local => "local",
         }
     }
 
+    /// Whether several threads of a block access the same copy.
+    pub fn is_of_several_threads(self) -> bool {
+        matches!(self, Scope::Global | Scope::Cluster | Scope::Shared)
+    }
+
     /// The scope of that name.
     pub fn parse(name: &str) -> Option<Scope> {
-        [Scope::Global, Scope::Shared, Scope::Fragment, Scope::Local].into_iter().find(|s| s.name() == name)
+        [Scope::Global, Scope::Cluster, Scope::Shared, Scope::Fragment, Scope::Local]
+            .into_iter()
+            .find(|s| s.name() == name)
     }
 }
 

@@ -79,7 +79,7 @@ pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
 pub use launch::{GridDependency, Launch, LaunchOptions};
 pub use stmt::{
-    Axis, BindMode, Block, BlockId, Broadcast, CopyKind, CopyWith, For, If, Iter, IterKind, LoopCode, LoopKind, Note,
-    Pipeline, Raster, Role, RoleId, Stmt, Store, Tensorize,
+    Axis, BindMode, Block, BlockId, CopyKind, CopyWith, For, If, Iter, IterKind, LoopCode, LoopKind, Note, Peers,
+    Pipeline, Raster, Remote, Role, RoleId, Stmt, Store, Tensorize,
 };
 pub use sync::{BulkCopy, Elect, Mbarrier, RoleBody, Slot, Sync, SyncKind, Way};

@@ -10,8 +10,8 @@ mod lowered;
 mod printed;
 
 use super::{
-    Axis, BindMode, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Store,
-    Var, visit,
+    Axis, BindMode, Block, BlockId, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Peers, Stmt,
+    Store, Var, visit,
 };
 use crate::dtype::DType;
 use crate::error::Error;
@@ -461,14 +461,22 @@ impl<'a> Printer<'a> {
         if s.asynchronous {
             self.put("async ");
         }
-        if let Some(to) = &s.broadcast {
-            self.put(&format!("{}({}) ", if to.full.is_some() { "st_async" } else { "broadcast" }, to.blocks));
+        if let Some(to) = &s.remote {
+            let what = if to.full.is_some() { "st_async" } else { "broadcast" };
+            match &to.peers {
+                Peers::First(blocks) => self.put(&format!("{what}({blocks}) ")),
+                Peers::One(rank) => {
+                    self.put("to_block(");
+                    self.index(rank);
+                    self.put(") ");
+                }
+            }
         }
         self.access(s.buffer, &s.indices, s.lanes);
         self.put(" = ");
         let expected = self.func.buffers.get(s.buffer.0 as usize).map(|b| b.dtype);
         self.expr(&s.value, expected);
-        if let Some(full) = s.broadcast.as_ref().and_then(|to| to.full.as_ref()) {
+        if let Some(full) = s.remote.as_ref().and_then(|to| to.full.as_ref()) {
             self.put(",");
             self.slot(full);
         }

@@ -456,15 +456,24 @@ pub struct Store {
     /// group of copies that it belongs to (Lowered; else false). The value is then a load, or a select between a load and
     /// zero: where the condition does not hold nothing is read, and zeros land.
     pub asynchronous: bool,
-    /// It goes to the same place in the shared memory of several blocks of the cluster (Lowered).
-    pub broadcast: Option<Broadcast>,
+    /// It goes to the same place in the shared memory of other blocks of the cluster (Lowered).
+    pub remote: Option<Remote>,
+}
+
+/// The blocks of the cluster whose shared memory a store goes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peers {
+    /// So many, the first ones.
+    First(u32),
+    /// The block of that rank.
+    One(Index),
 }
 
 /// The other blocks that a store goes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Broadcast {
-    /// So many blocks of the cluster, the first ones.
-    pub blocks: u32,
+pub struct Remote {
+    /// Which they are.
+    pub peers: Peers,
     /// The mbarrier at the same place in each block that counts the bytes that arrive (st.async). `None`: a barrier of the cluster
     /// orders the store (st.shared::cluster).
     pub full: Option<Slot>,
@@ -473,7 +482,7 @@ pub struct Broadcast {
 impl Store {
     /// Writes one element, at once.
     pub fn new(buffer: BufferId, indices: Vec<Index>, value: Expr) -> Store {
-        Store { buffer, indices, value, lanes: 1, asynchronous: false, broadcast: None }
+        Store { buffer, indices, value, lanes: 1, asynchronous: false, remote: None }
     }
 
     /// The buffer that it copies, if its value is a load, or a select between a load and zero.

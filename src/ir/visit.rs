@@ -1,7 +1,7 @@
 //! Walking and rewriting: every room uses these, so that a new statement costs an arm here and nowhere else.
 
 use super::{
-    Block, BlockId, Broadcast, BufferId, Cond, Elect, Expr, For, If, Index, Operand, RoleBody, RoleId, Slot, Stmt,
+    Block, BlockId, BufferId, Cond, Elect, Expr, For, If, Index, Operand, Peers, Remote, RoleBody, RoleId, Slot, Stmt,
     Store, SyncKind, Var, Way,
 };
 use std::collections::HashMap;
@@ -304,6 +304,13 @@ pub fn each_operand(stmt: &mut Stmt, f: &mut dyn FnMut(&mut Operand)) {
     }
 }
 
+fn map_remote(to: Remote, index: &mut dyn FnMut(&Index) -> Index) -> Remote {
+    Remote {
+        peers: if let Peers::One(rank) = &to.peers { Peers::One(index(rank)) } else { to.peers },
+        full: to.full.map(|f| Slot { index: index(&f.index), ..f }),
+    }
+}
+
 /// Applies `index` to every index and `node` to every expression (bottom-up) of a statement and all below it:
 /// extents, bindings, predicates, conditions, store indices and values.
 pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut dyn FnMut(Expr) -> Expr) -> Stmt {
@@ -334,9 +341,7 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
             value: map_expr(&s.value, index, node),
             lanes: s.lanes,
             asynchronous: s.asynchronous,
-            broadcast: s
-                .broadcast
-                .map(|b| Broadcast { full: b.full.map(|f| Slot { index: index(&f.index), ..f }), ..b }),
+            remote: s.remote.map(|to| map_remote(to, index)),
         }),
         Stmt::If(i) => Stmt::If(If { cond: map_cond(&i.cond, &mut |x| index(x)), body: map_body(i.body, index, node) }),
         Stmt::Sync(mut s) => {

@@ -81,6 +81,12 @@ pub const PASSES: &[Pass] = &[
         run: data::fragments::run,
     },
     Pass {
+        name: "peers",
+        promise: "a buffer of a cluster is shared memory of each block, and a store says which block it goes to",
+        holds: promise::no_cluster_buffer,
+        run: data::peers::run,
+    },
+    Pass {
         name: "flatten",
         promise: "every buffer is flat, every access one element index",
         holds: promise::flat,

@@ -193,6 +193,11 @@ pub fn no_fragment(kernel: &LoweredKernel) -> Kept {
     found.map_or(Ok(()), |b| Err(format!("{} is still a fragment", func.buffer(b).name)))
 }
 
+pub fn no_cluster_buffer(kernel: &LoweredKernel) -> Kept {
+    let found = used(&kernel.func).into_iter().find(|b| kernel.func.buffer(*b).scope == Scope::Cluster);
+    found.map_or(Ok(()), |b| Err(format!("{} still belongs to a cluster", kernel.func.buffer(b).name)))
+}
+
 pub fn flat(kernel: &LoweredKernel) -> Kept {
     let func = &kernel.func;
     if let Some(b) = used(func).into_iter().find(|b| func.buffer(*b).shape.len() != 1) {

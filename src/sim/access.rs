@@ -5,7 +5,7 @@
 
 use super::alu::{self, Combine};
 use super::bulk::{self, Load};
-use super::code::{Access, Code, LANES, Location, Operand, Slot};
+use super::code::{Access, Code, LANES, Location, Operand, Reached, Slot};
 use super::flight::{self, Landing};
 use super::inspect::Watcher;
 use super::listen::Listener;
@@ -363,27 +363,32 @@ pub(super) fn stored(warp: &Warp, a: &Access, src: Slot, lane: usize) -> Vec<u64
     (src..src + a.lanes).map(|register| warp.registers[register as usize][lane]).collect()
 }
 
-/// Stores to the same place in each of the first blocks of the cluster.
-pub(super) fn broadcast(
+/// Stores to the same place in other blocks of the cluster.
+pub(super) fn remote(
     warp: &mut Warp,
     code: &Code,
     world: &mut World,
-    (src, blocks, full): (Slot, usize, Option<(u32, Operand)>),
+    (src, to, full): (Slot, Reached, Option<(u32, Operand)>),
     number: u32,
 ) -> Result<(), Trap> {
+    let blocks = match to {
+        Reached::First(blocks) => (0..blocks as usize).map(|rank| (rank, warp.mask)).collect(),
+        Reached::One(rank) => by_rank(warp, rank)?,
+    };
     if let Some(full) = full {
-        return bulk::send(warp, code, world, (src, blocks, full), number);
+        return bulk::send(warp, code, world, (src, &blocks, full), number);
     }
     let a = &code.accesses[number as usize];
     let Location::Shared { base, units } = a.place else {
-        return Err(Trap::Broken("a broadcast goes to shared memory"));
+        return Err(Trap::Broken("a store to other blocks goes to shared memory"));
     };
     let span = Span { base: base as usize, units: units as usize };
     let (lanes, registers, _) = warp.split(a);
     aligned(&lanes, a, number)?;
     world.tell_of(lanes.mask, |lane| lanes.element(lane), number);
     let registers = &registers[src as usize..(src + a.lanes) as usize];
-    for rank in 0..blocks {
+    for (rank, mask) in blocks {
+        let lanes = Lanes { mask, ..lanes };
         let (memory, clock) = world.shared_of(rank)?;
         write(memory, span, &lanes, a, registers, number)?;
         if a.watched {
@@ -391,6 +396,20 @@ pub(super) fn broadcast(
         }
     }
     Ok(())
+}
+
+/// The ranks that the active lanes name, each with the lanes that name it.
+fn by_rank(warp: &Warp, rank: Operand) -> Result<Vec<(usize, u32)>, Trap> {
+    let mut out: Vec<(usize, u32)> = Vec::new();
+    for lane in (0..LANES).filter(|lane| warp.mask >> lane & 1 == 1) {
+        let rank = warp.value(rank, lane);
+        let rank = usize::try_from(rank).map_err(|_| Trap::Broken("a store names a block that is none"))?;
+        match out.iter_mut().find(|(known, _)| *known == rank) {
+            Some((_, lanes)) => *lanes |= 1 << lane,
+            None => out.push((rank, 1 << lane)),
+        }
+    }
+    Ok(out)
 }
 
 /// Starts the copy of `lanes` elements a thread.

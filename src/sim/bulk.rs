@@ -276,12 +276,12 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
     Ok(())
 }
 
-/// Stores to the same place in each of the first blocks of the cluster, where an mbarrier counts the bytes.
+/// Stores to the same place in other blocks of the cluster, where an mbarrier counts the bytes.
 pub(super) fn send(
     warp: &mut Warp,
     code: &Code,
     world: &mut World,
-    (src, blocks, (array, at)): (Slot, usize, (u32, Operand)),
+    (src, blocks, (array, at)): (Slot, &[(usize, u32)], (u32, Operand)),
     number: u32,
 ) -> Result<(), Trap> {
     let access = &code.accesses[number as usize];
@@ -296,7 +296,7 @@ pub(super) fn send(
         let placed = values.iter().enumerate().map(|(j, v)| Some((unit(j)?, *v)));
         let values: Vec<(usize, u64)> = placed.collect::<Option<_>>().ok_or(outside.clone())?;
         let bytes = access.dtype.bytes_of(u64::from(access.lanes)) as u32;
-        for rank in 0..blocks {
+        for &(rank, _) in blocks.iter().filter(|(_, lanes)| lanes >> lane & 1 == 1) {
             let slot = world.barriers.number_in(rank, array, index, lane)?;
             let by = Accessor { warp: warp.number, lane, agent: world.clock.clocks.landing(slot) };
             note(world, (access, rank), (number, true, by), values.iter().map(|v| v.0))?;

@@ -71,6 +71,15 @@ impl Access {
     }
 }
 
+/// The blocks of the cluster that a store goes to.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reached {
+    /// So many, the first ones.
+    First(u32),
+    /// Of each lane the block of that rank.
+    One(Operand),
+}
+
 /// One operation.
 #[derive(Debug, Clone)]
 pub(super) enum Op {
@@ -221,12 +230,12 @@ pub(super) enum Op {
         dtype: DType,
         kind: NumberKind,
     },
-    /// Writes to the same place in shared memory of so many blocks of the cluster, at once or with an mbarrier there that counts the
+    /// Writes to the same place in the shared memory of other blocks of the cluster, at once or with an mbarrier there that counts the
     /// bytes. Ends a statement.
-    Broadcast {
+    Remote {
         src: Slot,
         access: u32,
-        blocks: u32,
+        to: Reached,
         full: Option<(u32, Operand)>,
     },
     /// Each lane takes the value of the lane whose number differs in the bits of the mask.

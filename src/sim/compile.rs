@@ -1,7 +1,7 @@
 //! From statements to bytecode. Loops stay loops; blocks, rasterized walks and bindings become index arithmetic.
 
 use super::bulk::Bulk;
-use super::code::{Access, Code, Location, Op, Operand, Site, SiteKind, Slot};
+use super::code::{Access, Code, Location, Op, Operand, Reached, Site, SiteKind, Slot};
 use super::collective::Collective;
 use super::index::{IndexValue, Meaning};
 use super::lanes;
@@ -10,7 +10,8 @@ use super::walk;
 use crate::error::{self, Error, Result};
 use crate::ir::lowered::{Derived, TensorMap};
 use crate::ir::{
-    Axis, Block, BufferId, Cond, For, Func, If, Index, IterKind, LoopKind, Raster, Stmt, Store, Var, layout, visit,
+    Axis, Block, BufferId, Cond, For, Func, If, Index, IterKind, LoopKind, Peers, Raster, Stmt, Store, Var, layout,
+    visit,
 };
 use std::collections::HashMap;
 
@@ -429,14 +430,18 @@ impl<'a> Compiler<'a> {
         if s.asynchronous {
             return self.copy(access);
         }
-        let op = match &s.broadcast {
+        let op = match &s.remote {
             Some(to) => {
                 let full = to.full.as_ref().map(|slot| Ok((slot.barrier, self.operand(&slot.index)?))).transpose()?;
                 if full.is_some() {
                     self.accesses[access as usize].copies = true;
                     self.accesses[access as usize].engine = true;
                 }
-                Op::Broadcast { src: 0, access, blocks: to.blocks, full }
+                let to = match &to.peers {
+                    Peers::First(blocks) => Reached::First(*blocks),
+                    Peers::One(rank) => Reached::One(self.operand(rank)?),
+                };
+                Op::Remote { src: 0, access, to, full }
             }
             None => Op::Store { src: 0, access },
         };

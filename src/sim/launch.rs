@@ -294,25 +294,24 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
     let mut locals = 0u64;
     let mut places = Vec::new();
     for (i, buffer) in kernel.func.buffers.iter().enumerate() {
-        let workspace = kernel.workspace.iter().any(|w| w.0 as usize == i);
         places.push(match buffer.scope {
             Scope::Global => {
+                let workspace = kernel.workspace.iter().any(|w| w.0 as usize == i);
                 let found = globals.iter().position(|g| g.buffer.name == buffer.name && g.workspace == workspace);
                 Location::Global(found.map_or(u32::MAX, |g| g as u32))
             }
             // Of another kernel of the program.
-            Scope::Shared | Scope::Fragment if !used(kernel, i) => Location::Shared { base: 0, units: 1 },
+            _ if buffer.scope != Scope::Local && !used(kernel, i) => Location::Shared { base: 0, units: 1 },
             Scope::Shared => shared_place(kernel, buffer, unit)?,
             Scope::Local => {
                 let base = locals;
                 locals += span(buffer)? as u64;
                 Location::Local(base as u32)
             }
-            Scope::Fragment if !used(kernel, i) => Location::Local(u32::MAX),
-            Scope::Fragment => {
+            Scope::Cluster | Scope::Fragment => {
                 return Err(Error::bug(
                     error::Code::SimFragment,
-                    format!("the simulator has no fragments yet ({})", buffer.name),
+                    format!("{} has no place in a lowered program", buffer.name),
                 ));
             }
         });

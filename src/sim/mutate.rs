@@ -14,7 +14,7 @@ mod roles;
 
 use crate::ir::lowered::{Lowered, LoweredKernel};
 use crate::ir::{
-    Broadcast, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, Sync, SyncKind, print, simplify, visit,
+    BufferId, Cond, Expr, Func, Index, Peers, Remote, Scope, Stmt, Store, Sync, SyncKind, print, simplify, visit,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -333,11 +333,7 @@ fn stores(kernel: &LoweredKernel, s: &Store) -> Vec<Change> {
     if let (Some((_, load)), true) = (s.value.zero_filled(), s.asynchronous) {
         out.push(became("guard removed", Store { value: load.clone(), ..s.clone() }));
     }
-    if let Some(to) = &s.broadcast {
-        let fewer = Broadcast { blocks: to.blocks - 1, ..to.clone() };
-        out.push(became("broadcast", Store { broadcast: None, ..s.clone() }));
-        out.push(became("broadcast", Store { broadcast: Some(fewer), ..s.clone() }));
-    }
+    out.extend(other_peers(kernel, s).into_iter().map(|s| became("broadcast", s)));
     out.extend(other_slots(func, s).into_iter().map(|s| became("stage", s)));
     if let Some(index) = bulk::next_slot(kernel, &s.indices[0]) {
         out.push(became("stage", Store { indices: vec![index], ..s.clone() }));
@@ -377,6 +373,17 @@ fn stores(kernel: &LoweredKernel, s: &Store) -> Vec<Change> {
         out.push(became("lanes shifted", shifted));
     }
     out
+}
+
+/// The same store to the thread's own block, and to other blocks than it is for.
+fn other_peers(kernel: &LoweredKernel, s: &Store) -> Vec<Store> {
+    let Some(to) = &s.remote else { return Vec::new() };
+    let peers = match &to.peers {
+        Peers::First(blocks) => Peers::First(blocks - 1),
+        Peers::One(rank) => Peers::One((rank.clone() + 1).floormod(i64::from(kernel.cluster()))),
+    };
+    let elsewhere = Remote { peers, ..to.clone() };
+    [None, Some(elsewhere)].map(|remote| Store { remote, ..s.clone() }).into()
 }
 
 /// The accesses of a store that go to a slot of a pipelined stage, each in the slot after it.

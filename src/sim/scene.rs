@@ -5,7 +5,7 @@
 
 use super::access::World;
 use super::bulk::{self, Load};
-use super::code::{Access, Code, LANES, Location, Op};
+use super::code::{Access, Code, LANES, Location, Op, Reached};
 use super::collective::{self, Collective, Operand};
 use super::grid::State;
 use super::inspect::Datum;
@@ -359,7 +359,8 @@ pub(super) fn before(
 /// Shows what an operation that the warp has just run wrote.
 pub(super) fn wrote(warp: &Warp, code: &Code, world: &mut World, op: &Op) -> Result<(), Trap> {
     let (number, ranks) = match *op {
-        Op::Broadcast { access, blocks, .. } => (access, 0..blocks as usize),
+        Op::Remote { access, to: Reached::First(blocks), .. } => (access, 0..blocks as usize),
+        Op::Remote { access, .. } => (access, 0..world.onlooker.cluster.1 as usize),
         Op::Store { access, .. } | Op::Copy { access, .. } | Op::Reduce { access, .. } => {
             (access, world.clock.rank..world.clock.rank + 1)
         }
@@ -370,12 +371,18 @@ pub(super) fn wrote(warp: &Warp, code: &Code, world: &mut World, op: &Op) -> Res
     let Some(access) = code.accesses.get(number as usize) else { return Ok(()) };
     let ranks: Vec<usize> = ranks.filter(|rank| world.onlooker.wants(access.buffer, *rank)).collect();
     for rank in ranks {
-        for lane in (0..LANES).filter(|l| warp.mask >> l & 1 == 1) {
+        let reaches = |lane: usize| match *op {
+            Op::Remote { to: Reached::One(to), .. } => warp.value(to, lane) == rank as i64,
+            _ => true,
+        };
+        for lane in (0..LANES).filter(|l| warp.mask >> l & 1 == 1 && reaches(*l)) {
             for n in 0..i64::from(access.lanes) {
                 let element = warp.value(access.at, lane) + n;
                 let value = match *op {
-                    // In memory there is poison until it lands.
-                    Op::Copy { src, .. } | Op::Broadcast { src, full: Some(_), .. } => {
+                    // In memory there is poison until it lands, or the memory is another block's.
+                    Op::Copy { src, .. }
+                    | Op::Remote { src, full: Some(_), .. }
+                    | Op::Remote { src, to: Reached::One(_), .. } => {
                         let bits = warp.registers.get(src as usize + n as usize).map(|r| r[lane]);
                         bits.map(|bits| datum(access.dtype, world.shared.integer, bits))
                     }

@@ -227,8 +227,8 @@ impl Warp {
                         return Ok(Event::Paused);
                     }
                 }
-                Op::Broadcast { src, access, blocks, full } => {
-                    access::broadcast(self, code, world, (src, blocks as usize, full), access)?;
+                Op::Remote { src, access, to, full } => {
+                    access::remote(self, code, world, (src, to, full), access)?;
                     self.show(code, world, op)?;
                     if self.ends_turn(world, &mut turn)? {
                         return Ok(Event::Paused);

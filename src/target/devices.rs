@@ -81,10 +81,9 @@ const H200: Device = Device {
     ..COMMON
 };
 
-/// NVIDIA H100 SXM5 data sheet and architecture white paper: 132 multiprocessors, 1980 MHz, 700 W, 3.35 TB/s. Unmeasured; L2 as on the
-/// H200, which has the same chip.
-const H100_SXM: Device =
-    Device { name: "H100 SXM", memory_gb_per_s: 3350, clusters_of_four: None, measured: false, ..H200 };
+/// NVIDIA H100 SXM5 data sheet and architecture white paper: 132 multiprocessors, 1980 MHz, 700 W, 3.35 TB/s. Unmeasured but for
+/// cuOccupancyMaxActiveClusters (66, 30 and 15 clusters of 2, 4 and 8 blocks); L2 as on the H200, which has the same chip.
+const H100_SXM: Device = Device { name: "H100 SXM", memory_gb_per_s: 3350, measured: false, ..H200 };
 
 /// NVIDIA A100 SXM 80 GB data sheet and architecture white paper: 108 multiprocessors, 1410 MHz, 400 W, 2039 GB/s, 5120 bytes a cycle from
 /// L2 to all multiprocessors. Unmeasured.
@@ -157,6 +156,15 @@ const V100: Device = Device {
 };
 
 impl Device {
+    /// Multiprocessors that clusters of so many blocks, one on each, have at once. A cluster does not span two groups of multiprocessors,
+    /// each of which has 16 or 18.
+    pub fn multiprocessors_in_clusters(&self, blocks: i64) -> i64 {
+        let all = i64::from(self.multiprocessors);
+        let Some(of_four) = self.clusters_of_four.filter(|_| blocks > 2) else { return all / blocks * blocks };
+        let group = 16;
+        i64::from(of_four) * 4 / group * (group / blocks * blocks) + i64::from(of_four) * 4 % group / blocks * blocks
+    }
+
     /// Every device; of each chip first the one that recommendations are made for.
     pub const ALL: [Device; 9] = [V100, T4, A100_SXM, A40, RTX_3090, L40S, RTX_4090, H200, H100_SXM];
 

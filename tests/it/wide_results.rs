@@ -117,11 +117,12 @@ fn bytes_of_both_signs_are_right() {
 }
 
 #[test]
-fn large_products_of_bytes_come_to_wgmma_and_small_ones_need_not() {
+fn large_and_thin_products_of_bytes_come_to_wgmma_and_small_ones_need_not() {
     let chosen = |size| multiplies(&recommend(&gemm(size, BYTES, Layout::NT), &Target::sm_90a()).unwrap());
     assert!(chosen([4096; 3]) && chosen([1024; 3]));
-    // Few columns of C: blocks of their own sum over parts of k.
-    assert!(!chosen([16, 4096, 4096]));
+    // The rows of C are the columns of instructions.
+    assert!(chosen([16, 4096, 4096]));
+    assert!(!chosen([16, 64, 64]));
     let portable = recommend(&gemm([4096; 3], BYTES, Layout::NT), &Target::sm_90()).unwrap();
     assert!(!multiplies(&portable));
 }

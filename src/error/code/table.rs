@@ -145,6 +145,7 @@ codes! {
         LowerBulkRun "bulk_run" "A TMA copy is awaited under a condition that may differ from that of the copy."
         LowerBulkSize "bulk_size" "A TMA box has no size that the hardware takes."
         LowerBulkSwizzle "bulk_swizzle" "The staged buffer has a swizzle that no TMA box has."
+        LowerCluster "cluster" "A block of a cluster reads what is in the shared memory of another block."
         LowerClusterReduction "cluster_reduction" "A reduction over the blocks of a cluster is under a condition."
         LowerCompact "compact" "Pass `compact` finds a region that is not of its buffer."
         LowerCopies "copies" "Pass `copies` finds a block that is not a copy."

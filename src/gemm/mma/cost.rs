@@ -1,7 +1,7 @@
 //! What tiles of the recipe by mma.sync need: registers, resident blocks, and their [`Work`].
 
 use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
-use crate::gemm::split::combining;
+use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
 use crate::gemm::work::{ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes};
 use crate::target::{LANES, SCHEDULERS, Target};
@@ -38,11 +38,15 @@ impl Mma {
             l2_share: tuning::MMA_L2_SHARE,
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
             prologue: tuning::MMA_PROLOGUE,
-            epilogue: (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
+            epilogue: match self.adds_in_cluster() {
+                true => sharing_out(self.block, self.parts, false),
+                false => (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
+            },
             tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
             resident: self.resident(spec, target),
             memory_bytes: Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum(),
             flight_bytes: used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0,
+            cluster: if self.adds_in_cluster() { self.parts } else { 1 },
             passes: self.passes(spec),
             ..Work::NONE
         }
@@ -93,7 +97,7 @@ impl Mma {
 
     /// The kernels before and after the GEMM's own.
     fn passes(&self, spec: &GemmSpec) -> Passes {
-        let mut out = combining(spec, self.parts);
+        let mut out = combining(spec, self.parts, self.combine);
         for operand in Operand::BOTH {
             if self.routes[operand as usize] == Source::Packed {
                 let bits = i64::from(spec.a.bits()) + self.form.bits(spec);

@@ -100,6 +100,7 @@ impl Tiles {
             epilogue: (bm * bn * i64::from(spec.out.bits()) / 8) as f64 / tuning::MMA_STORE_BYTES,
             tiles: blocks,
             resident: i64::from(resident),
+            cluster: 1,
             memory_bytes: memory_bytes(spec) + self.partly_written(spec),
             flight_bytes: bytes * bk as f64,
             passes: Sums::new(spec, self.padding(spec), parts).passes(),

@@ -2,7 +2,7 @@
 
 use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, room, routes, up};
 use crate::gemm::Mma;
-use crate::gemm::split::combining;
+use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
 use crate::gemm::tuning;
 use crate::gemm::work::{Passes, Work, cycles, memory, operand_bytes, passes};
 use crate::target::Target;
@@ -18,9 +18,16 @@ impl Wgmma {
         } else {
             0
         };
-        let tile =
-            if self.stores_by_tma() || self.parts > 1 { 0 } else { self.block[0] * self.block[1] * bytes(spec.out) };
-        (ring + out).max(tile) + 16 * self.stages + 2048
+        let tile = if self.stages_parts() {
+            staged_bytes(self.block)
+        } else if self.stores_by_tma() || self.parts > 1 {
+            0
+        } else {
+            self.block[0] * self.block[1] * bytes(spec.out)
+        };
+        // Other blocks store there while this one still multiplies.
+        let parts = if self.adds_in_cluster() { parts_bytes(self.block, self.parts) } else { 0 };
+        (ring + out).max(tile) + parts + 16 * self.stages + 2048
     }
 
     /// Rows and columns of C whose operands a stage holds: those of one warpgroup in ping-pong, or all of the block's.
@@ -30,6 +37,16 @@ impl Wgmma {
             stage_tile[self.swap_ab.rows()] /= self.warpgroups;
         }
         stage_tile
+    }
+
+    /// Whether the blocks of a cluster add up parts.
+    pub(super) fn adds_in_cluster(&self) -> bool {
+        self.parts > 1 && self.combine == Combine::Cluster
+    }
+
+    /// Whether a part of a tile leaves through the block's own shared memory.
+    pub(super) fn stages_parts(&self) -> bool {
+        self.adds_in_cluster() && stages_parts(self.block)
     }
 
     /// Rows and columns of C that a block stores at once.
@@ -95,9 +112,13 @@ impl Wgmma {
             l2_bytes: self.l2_bytes(spec),
             l2_share: tuning::WGMMA_L2_SHARE,
             iterations: stages,
-            epilogue: (m * n * stored) as f64 / tuning::WGMMA_STORE_BYTES,
+            epilogue: match self.adds_in_cluster() {
+                true => sharing_out([m, n], self.parts, self.stages_parts()),
+                false => (m * n * stored) as f64 / tuning::WGMMA_STORE_BYTES,
+            },
             resident: self.resident(spec, target),
-            passes: combining(spec, self.parts),
+            cluster: if self.adds_in_cluster() { self.parts } else { 1 },
+            passes: combining(spec, self.parts, self.combine),
             ..common
         }
     }
@@ -133,14 +154,14 @@ impl Wgmma {
         Operand::BOTH.into_iter().map(one).sum()
     }
 
-    /// The candidates that take fewer cycles than the best tiles by mma.sync, the cheapest first. None where half of the least tile lies
-    /// beyond C: on an H100 16x4096x4096 NT of f16 takes 19.3 us so and 15.7 by mma.sync, 2352x16x1864 NN 9.6 and 7.8.
+    /// The candidates that take fewer cycles than the best tiles by mma.sync, the cheapest first. None where half of the least
+    /// tile lies beyond C: on an H100 16x4096x4096 NT of f16 takes 19.3 us so and 15.7 by mma.sync, 2352x16x1864 NN 9.6 and 7.8.
     pub(in crate::gemm) fn paying(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let mut all = Wgmma::candidates(spec, target);
         if let Some(most) = Mma::least_cycles(spec, target).filter(|_| !all.is_empty()) {
-            if 2 * spec.m.min(spec.n) <= ROWS {
-                return Vec::new();
-            }
+            let few = 2 * spec.m.min(spec.n) <= ROWS;
+            let tile = |w: &Wgmma| w.block[1 - w.swap_ab.rows()];
+            all.retain(|w| !few || tile(w) <= ROWS / 2);
             let packing = packing(spec, target);
             all.retain(|w| w.cycles(spec, target) + packing < most);
         }

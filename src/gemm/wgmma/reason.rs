@@ -1,6 +1,7 @@
 //! What the choice of tiles rests on, in a line of numbers.
 
 use super::{Wgmma, bytes, processors};
+use crate::gemm::split::Combine;
 use crate::gemm::tuning;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -27,7 +28,11 @@ impl Wgmma {
             self.warpgroups,
             if self.warpgroups > 1 { "s" } else { "" },
             if self.pingpong { " in ping-pong" } else { "" },
-            if self.parts > 1 { format!(", k in {} parts", self.parts) } else { String::new() },
+            match (self.parts, self.combine) {
+                (1, _) => String::new(),
+                (parts, Combine::Kernel) => format!(", k in {parts} parts"),
+                (parts, Combine::Cluster) => format!(", k in {parts} parts that a cluster adds up"),
+            },
             fetched / 1e6,
             self.shared(spec) / 1024,
             self.stages,
@@ -47,7 +52,7 @@ impl Wgmma {
     fn others(&self, spec: &GemmSpec, target: &Target, cycles: f64) -> String {
         let other = |w: Wgmma| ((w.cycles(spec, target) / cycles - 1.0) * 100.0, w.block);
         // Ping-pong has other cycles.
-        let form = |w: &Wgmma| (w.pingpong, w.swap_ab, w.parts);
+        let form = |w: &Wgmma| (w.pingpong, w.swap_ab, w.parts, w.combine);
         let alike = |w: &Wgmma| w.block != self.block && form(w) == form(self);
         let others = Wgmma::candidates(spec, target).into_iter().filter(alike).map(other);
         // What rounds to nothing.

@@ -28,7 +28,7 @@ pub fn reach(body: &[Stmt]) -> bool {
 pub fn store(body: &[Stmt]) -> bool {
     let mut found = false;
     visit::walk(body, &mut |s| {
-        found |= matches!(s, Stmt::Store(s) if s.broadcast.as_ref().is_some_and(|to| to.full.is_none()));
+        found |= matches!(s, Stmt::Store(s) if s.remote.as_ref().is_some_and(|to| to.full.is_none()));
     });
     found
 }
@@ -38,7 +38,7 @@ pub fn signalled(body: &[Stmt]) -> Vec<Slot> {
     let mut out = Vec::new();
     visit::walk(body, &mut |s| {
         if let Stmt::Store(s) = s {
-            out.extend(s.broadcast.as_ref().and_then(|to| to.full.clone()));
+            out.extend(s.remote.as_ref().and_then(|to| to.full.clone()));
         }
     });
     out

@@ -55,7 +55,7 @@ fn features(kernel: &LoweredKernel) -> Features {
         relaxed |= is_relaxed(s);
         if let Stmt::Store(s) = s {
             cp_async |= s.asynchronous;
-            store_async |= s.broadcast.as_ref().is_some_and(|to| to.full.is_some());
+            store_async |= s.remote.as_ref().is_some_and(|to| to.full.is_some());
         }
     });
     let sets_registers = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(r) if r.regs.is_some()));

@@ -6,8 +6,8 @@ use super::{LoweredKernel, exit};
 use crate::error::{Code, Error, Result};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
-    Axis, BufferId, BulkCopy, Cond, Expr, For, Held, Index, LoopKind, Operand, RoleBody, Scope, Slot, Stmt, Store,
-    Sync, SyncKind, Var, Way, visit,
+    Axis, BufferId, BulkCopy, Cond, Expr, For, Held, Index, LoopKind, Operand, Peers, RoleBody, Scope, Slot, Stmt,
+    Store, Sync, SyncKind, Var, Way, visit,
 };
 
 /// Bits that one cp.async can copy.
@@ -157,7 +157,7 @@ impl Check<'_> {
             }
             Stmt::Store(s) => {
                 self.access(s.buffer, &s.indices, s.lanes, env)?;
-                self.copy(s)?;
+                self.copy(s, env)?;
                 let mut result = Ok(());
                 let mut env = env.clone();
                 for (var, extent) in visit::gathered(&s.value) {
@@ -297,14 +297,17 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn copy(&self, s: &Store) -> Result<()> {
+    fn copy(&self, s: &Store, env: &Env) -> Result<()> {
         let shared = self.kernel.func.buffer(s.buffer).scope == Scope::Shared && !s.asynchronous;
-        if let Some(to) = &s.broadcast {
-            if !shared || to.blocks > self.kernel.cluster() {
+        if let Some(to) = &s.remote {
+            let cluster = i64::from(self.kernel.cluster());
+            let reached = match &to.peers {
+                Peers::First(blocks) => i64::from(*blocks) <= cluster,
+                Peers::One(rank) => simplify::bounds(rank, env).is_some_and(|(low, high)| low >= 0 && high < cluster),
+            };
+            if !shared || !reached {
                 let name = &self.kernel.func.buffer(s.buffer).name;
-                return Err(self
-                    .broken(format!("{name} is stored to {} blocks that it cannot reach", to.blocks))
-                    .about_buffer(name));
+                return Err(self.broken(format!("{name} is stored to blocks that it cannot reach")).about_buffer(name));
             }
             to.full.iter().try_for_each(|full| self.slot(full))?;
         }

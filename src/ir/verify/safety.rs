@@ -106,6 +106,7 @@ fn between_kernels(func: &Func, buffer: BufferId, written: bool) -> Result<()> {
 fn separates(axis: Axis, scope: Scope) -> bool {
     match scope {
         Scope::Global | Scope::Shared => axis.is_block_level(),
+        Scope::Cluster => axis.is_block_level() && axis != Axis::Cluster,
         Scope::Fragment => axis.level() <= Axis::Warp.level(),
         Scope::Local => true,
     }
@@ -413,6 +414,7 @@ fn underlined(buffer: BufferId, units: &Units) -> Vec<(Node, &'static str)> {
 fn owner(scope: Scope) -> &'static str {
     match scope {
         Scope::Global => "the blocks of a kernel cannot pass values to each other",
+        Scope::Cluster => "each cluster of blocks has its own copy",
         Scope::Shared => "each block has its own copy",
         Scope::Fragment => "each warp or warpgroup has its own copy",
         Scope::Local => "each thread has its own copy",

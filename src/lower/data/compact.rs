@@ -2,7 +2,7 @@
 //!
 //! A buffer is in use inside the innermost body that holds all its accesses. The loops around that body are at one
 //! iteration at a time, so their variables stay symbolic in the region's minimum, which is taken off every index.
-//! A shared buffer belongs to the block: its region is taken over all threads. A fragment belongs to the warp, a local
+//! A shared buffer belongs to the block: its region is taken over all threads; that of a cluster's buffer over all its blocks, too. A fragment belongs to the warp, a local
 //! buffer to the thread, whose number stays symbolic. Global buffers keep their shape.
 
 use crate::error::{Code, Result};
@@ -10,7 +10,7 @@ use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads::WARPGROUP;
 use crate::ir::region::{self, Range, Region};
 use crate::ir::simplify;
-use crate::ir::{BufferId, Expr, Func, Index, Scope, Stmt, visit};
+use crate::ir::{Axis, BufferId, Expr, Func, Index, Scope, Stmt, visit};
 use crate::lower::bug;
 use crate::lower::map::units;
 use crate::target::Target;
@@ -20,8 +20,12 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     for id in (0..kernel.func.buffers.len() as u32).map(BufferId) {
         let scope = kernel.func.buffer(id).scope;
         if scope != Scope::Global {
-            let mut threads = if scope == Scope::Shared { kernel.thread_vars() } else { Vec::new() };
-            if scope == Scope::Shared && !is_of_role(&kernel.func, id) {
+            let mut threads = if scope.is_of_several_threads() { kernel.thread_vars() } else { Vec::new() };
+            if scope == Scope::Cluster {
+                let ranks = kernel.launch.iter().filter(|l| l.axis == Axis::Cluster);
+                threads.extend(ranks.map(|l| (l.var, i64::from(l.extent))));
+            }
+            if scope.is_of_several_threads() && !is_of_role(&kernel.func, id) {
                 // Ping-pong warpgroups use it at the same time, in different iterations.
                 threads.extend(kernel.pingpong_loops());
             }

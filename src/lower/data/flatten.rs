@@ -5,7 +5,7 @@ use crate::error::{Code, Error, Result};
 use crate::ir::layout::{self, Coordinate, Layout};
 use crate::ir::lowered::{Dim, LoweredKernel};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Buffer, Expr, Func, Index, Stmt, visit};
+use crate::ir::{Buffer, Expr, Func, Index, Peers, Remote, Stmt, visit};
 use crate::lower::bug;
 use crate::lower::map::guards;
 use crate::target::Target;
@@ -124,6 +124,9 @@ impl Flatten<'_> {
             Stmt::Store(mut s) => {
                 s.indices = vec![self.index(s.buffer.0, &s.indices, env)];
                 s.value = self.expr(&s.value, env);
+                if let Some(Remote { peers: Peers::One(rank), .. }) = &mut s.remote {
+                    *rank = simplify::simplify(rank, env);
+                }
                 Stmt::Store(s)
             }
             Stmt::Call(mut call) => {

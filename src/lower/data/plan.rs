@@ -6,7 +6,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
-use crate::ir::{BufferId, LoopKind, Scope, Stmt, visit};
+use crate::ir::{BufferId, LoopKind, Peers, Remote, Scope, Stmt, Store, visit};
 use crate::lower::elements;
 use crate::target::Target;
 
@@ -32,8 +32,9 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
         if b.scope != Scope::Shared {
             continue;
         }
-        // Roles use their buffers at the same time.
-        let all = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_))).then_some((0, usize::MAX));
+        // Roles use their buffers at the same time, and other blocks of a cluster store whenever they are ready.
+        let has_roles = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_)));
+        let all = (has_roles || is_stored_by_others(&kernel.func.body, id)).then_some((0, usize::MAX));
         if let Some(life) = life(&outermost(&kernel.func.body), id).map(|life| all.unwrap_or(life)) {
             let elements = elements(b, Code::LowerPlan)?;
             let (bytes, align) = (b.dtype.bytes_of(elements as u64), ALIGN.max(u64::from(b.align)));
@@ -103,6 +104,17 @@ fn outermost(body: &[Stmt]) -> Vec<&Stmt> {
             other => vec![other],
         })
         .collect()
+}
+
+/// Whether other blocks of the cluster store to a buffer at a time that a barrier alone ends.
+fn is_stored_by_others(body: &[Stmt], id: BufferId) -> bool {
+    let mut found = false;
+    visit::walk(body, &mut |s| {
+        if let Stmt::Store(Store { buffer, remote: Some(Remote { peers: Peers::One(_), .. }), .. }) = s {
+            found |= *buffer == id;
+        }
+    });
+    found
 }
 
 fn has_bulk_copies(body: &[Stmt]) -> bool {

@@ -7,7 +7,9 @@
 use crate::error::{Code, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, CmpOp, Cond, Expr, For, Func, Index, LoopKind, Scope, Stmt, Store, Var, visit};
+use crate::ir::{
+    BufferId, CmpOp, Cond, Expr, For, Func, Index, LoopKind, Peers, Remote, Scope, Stmt, Store, Var, visit,
+};
 use crate::lower::bug;
 use crate::lower::map::guards::unless_once;
 use crate::target::Target;
@@ -91,6 +93,7 @@ fn fits(func: &Func, stmt: &Stmt, var: Var, width: i64, env: &Env) -> bool {
         Stmt::If(i) => uniform(&i.cond, var, width, env) && i.body.iter().all(|s| fits(func, s, var, width, env)),
         Stmt::Store(s) => {
             s.lanes == 1
+                && same_block(s, var, width, env)
                 && access_fits(func, s.buffer, &s.indices[0], var, width, env)
                 && value_fits(func, &s.value, var, width, env)
         }
@@ -116,6 +119,13 @@ fn value_fits(func: &Func, value: &Expr, var: Var, width: i64, env: &Env) -> boo
         };
     });
     fits
+}
+
+/// Whether `width` consecutive iterations, from a multiple of that on, store to the same block.
+fn same_block(store: &Store, var: Var, width: i64, env: &Env) -> bool {
+    let Some(Remote { peers: Peers::One(rank), .. }) = &store.remote else { return true };
+    let at = |step: i64| simplify::simplify(&visit::subst_index(rank, &[(var, var * width + step)].into()), env);
+    !rank.mentions(var) || (1..width).all(|step| at(step) == at(0))
 }
 
 /// Contiguous in the variable, at a multiple of the width, within the widest access, on an aligned base.

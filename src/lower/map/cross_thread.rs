@@ -11,8 +11,8 @@ use crate::ir::cross_thread::{self, CrossThread};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads;
 use crate::ir::{
-    Axis, Block, Broadcast, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Mbarrier, Scope, Slot,
-    Stmt, Store, Var, visit,
+    Axis, Block, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Mbarrier, Peers, Remote, Scope,
+    Slot, Stmt, Store, Var, visit,
 };
 use crate::lower::map::bind;
 use crate::lower::map::units;
@@ -241,9 +241,9 @@ impl Write<'_> {
             self.func.mbarriers.push(Mbarrier { name, slots: 1, arrivals: 1, offset: None });
             Slot { barrier: self.func.mbarriers.len() as u32 - 1, index: Index::Int(0) }
         });
-        let broadcast = u32::try_from(blocks).ok().map(|blocks| Broadcast { blocks, full });
+        let remote = u32::try_from(blocks).ok().map(|blocks| Remote { peers: Peers::First(blocks), full });
         let send = |(to, value): (&BufferId, Expr)| {
-            Stmt::Store(Store { broadcast: broadcast.clone(), ..Store::new(*to, rows.clone(), value) })
+            Stmt::Store(Store { remote: remote.clone(), ..Store::new(*to, rows.clone(), value) })
         };
         let body = ranks.iter().zip(self.loads(&self.own_at(&nest.map))).map(send).collect();
         let mut out = self.block("send", nest, first, body);

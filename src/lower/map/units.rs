@@ -219,7 +219,7 @@ pub fn elect(kernel: &mut LoweredKernel, units: &Units) {
 
 /// Guards a block that writes what others share and would be run by several units.
 fn elected(block: Block, unit: Unit, func: &Func, launch: &[LaunchAxis], env: &Env) -> Block {
-    let shared = |b: &BufferId| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global);
+    let shared = |b: &BufferId| func.buffer(*b).scope.is_of_several_threads();
     if !visit::writes(&block.body).iter().any(shared) || bulk::is_bulk(&block) {
         return block;
     }
@@ -262,7 +262,7 @@ fn apart(body: Vec<Stmt>, func: &Func, elect: &mut dyn FnMut(Vec<Stmt>) -> Vec<S
 
 /// Statements in runs of those that write what threads share alone, and others.
 fn runs(body: Vec<Stmt>, func: &Func) -> Vec<(bool, Vec<Stmt>)> {
-    let shared = |b: &BufferId| matches!(func.buffer(*b).scope, Scope::Shared | Scope::Global);
+    let shared = |b: &BufferId| func.buffer(*b).scope.is_of_several_threads();
     let mut out: Vec<(bool, Vec<Stmt>)> = Vec::new();
     let mut add = |is_shared: bool, stmts: Vec<Stmt>| match out.last_mut() {
         Some((last, run)) if *last == is_shared => run.extend(stmts),

@@ -84,6 +84,10 @@ fn keep_a_fragment(kernel: &mut LoweredKernel) {
     shared(kernel).scope = Scope::Fragment;
 }
 
+fn share_with_the_cluster(kernel: &mut LoweredKernel) {
+    shared(kernel).scope = Scope::Cluster;
+}
+
 fn index_twice(kernel: &mut LoweredKernel) {
     each(&mut kernel.func.body, &mut |s| {
         if let Stmt::Store(s) = s {
@@ -178,13 +182,14 @@ fn write_out_a_million_copies(kernel: &mut LoweredKernel) {
 /// A pass, a program, a damage to the kernel after the pass, and what the check says of it.
 type Damage = (&'static str, &'static str, fn(&mut LoweredKernel), &'static str);
 
-const DAMAGES: [Damage; 23] = [
+const DAMAGES: [Damage; 24] = [
     ("cross_thread", SIMT, reduce_over_threads, "reduces over a bound loop"),
     ("blocks", SIMT, guard_a_block, "is more than a label"),
     ("bind", SIMT, bind_loops, "is bound"),
     ("compact", SIMT, empty_a_buffer, "has no constant size"),
     ("bulk", ROLES, lose_the_maps, "has no tensor map"),
     ("fragments", MMA, keep_a_fragment, "is still a fragment"),
+    ("peers", SIMT, share_with_the_cluster, "still belongs to a cluster"),
     ("flatten", SIMT, index_twice, "is accessed by 2 indices"),
     ("guards", SIMT, add_a_condition, "a condition always holds"),
     ("vectors", SIMT, vectorize, "is vectorized"),

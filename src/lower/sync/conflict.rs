@@ -14,7 +14,9 @@ use crate::intrin;
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads;
 use crate::ir::simplify::{self, Affine, Env};
-use crate::ir::{BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, Scope, Stmt, Var, Way, visit};
+use crate::ir::{
+    BlockId, BufferId, Cond, Descriptor, Expr, For, Func, Held, Index, Peers, Scope, Stmt, Store, Var, Way, visit,
+};
 use std::borrow::Cow;
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -96,7 +98,7 @@ struct Parts {
 
 impl Site {
     /// Whether it is a store of threads to other blocks of the cluster.
-    pub fn is_broadcast(&self) -> bool {
+    pub fn is_remote(&self) -> bool {
         self.to_peers && self.by == By::Threads
     }
 }
@@ -173,21 +175,7 @@ impl<'a> Sites<'a> {
                 let both = cond.clone().and(i.cond.clone());
                 i.body.iter().for_each(|s| self.gather(s, &both, block));
             }
-            Stmt::Store(s) => {
-                visit::walk_expr(&s.value, &mut |e| {
-                    if let Expr::Load { buffer, indices, lanes } = e {
-                        self.add((*buffer, false, By::Threads), &indices[0], *lanes, cond, block);
-                    }
-                });
-                let full = s.broadcast.as_ref().and_then(|to| to.full.as_ref());
-                let by = match full {
-                    Some(full) => By::Load { barrier: full.barrier },
-                    None if s.asynchronous => By::Copy,
-                    None => By::Threads,
-                };
-                let site = self.add((s.buffer, true, by), &s.indices[0], s.lanes, cond, block);
-                site.into_iter().for_each(|site| site.to_peers = s.broadcast.is_some());
-            }
+            Stmt::Store(s) => self.gather_store(s, cond, block),
             Stmt::Call(call) => {
                 for o in &call.operands {
                     if let Held::Descriptor(d) = &o.held {
@@ -228,6 +216,30 @@ impl<'a> Sites<'a> {
             Stmt::Role(r) => r.body.iter().for_each(|s| self.gather(s, cond, block)),
             Stmt::Sync(_) => {}
         }
+    }
+
+    fn gather_store(&mut self, s: &Store, cond: &Cond, block: Option<BlockId>) {
+        visit::walk_expr(&s.value, &mut |e| {
+            if let Expr::Load { buffer, indices, lanes } = e {
+                self.add((*buffer, false, By::Threads), &indices[0], *lanes, cond, block);
+            }
+        });
+        let full = s.remote.as_ref().and_then(|to| to.full.as_ref());
+        let by = match full {
+            Some(full) => By::Load { barrier: full.barrier },
+            None if s.asynchronous => By::Copy,
+            None => By::Threads,
+        };
+        // Equal places in two blocks are different elements.
+        let place = match s.remote.as_ref().map(|to| &to.peers) {
+            Some(Peers::One(rank)) => {
+                let elements = self.kernel.func.buffer(s.buffer).elements().unwrap_or(i64::MAX);
+                &(rank.clone() * elements + s.indices[0].clone())
+            }
+            _ => &s.indices[0],
+        };
+        let site = self.add((s.buffer, true, by), place, s.lanes, cond, block);
+        site.into_iter().for_each(|site| site.to_peers = s.remote.is_some());
     }
 
     /// The new site; none where nothing here has to order the access.
@@ -327,9 +339,7 @@ impl<'a> Sites<'a> {
             // The copy engine is asked by whichever lane was elected.
             // A block stores where another one reads, or what shared these bytes. Two stores to a buffer go to the places of their
             // own ranks.
-            _ if (a.is_broadcast() || b.is_broadcast()) && meets && (!a.is_broadcast() || !b.is_broadcast()) => {
-                Level::Cluster
-            }
+            _ if (a.is_remote() || b.is_remote()) && meets && (!a.is_remote() || !b.is_remote()) => Level::Cluster,
             Level::Own if a.is_of_engine() != b.is_of_engine() => Level::Warp,
             level => level,
         };

@@ -344,7 +344,7 @@ impl Rings<'_> {
         let mut filled = Vec::new();
         visit::walk(std::slice::from_ref(stmt), &mut |s| {
             if let Stmt::Store(s) = s
-                && s.broadcast.as_ref().and_then(|to| to.full.as_ref()).is_some_and(|full| full.barrier == barrier)
+                && s.remote.as_ref().and_then(|to| to.full.as_ref()).is_some_and(|full| full.barrier == barrier)
                 && !filled.contains(&s.buffer)
             {
                 filled.push(s.buffer);

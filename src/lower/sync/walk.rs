@@ -244,7 +244,7 @@ impl<'a> Walker<'a> {
         for &now in sites {
             let site = self.sites.site(now);
             // Threads that store to other blocks say so of each pair.
-            let (by, to_peers) = (site.by, site.to_peers && !site.is_broadcast());
+            let (by, to_peers) = (site.by, site.to_peers && !site.is_remote());
             for (&before, state) in &pending.states {
                 let level = self.sites.level(before, now);
                 let (flight, landed) = (state.flight, state.flight == Flight::Landed);

@@ -6,8 +6,7 @@ use crate::error::{Code, Error, Result, Subject};
 use crate::intrin;
 use crate::ir::lowered::{LoweredKernel, ROLES};
 use crate::ir::{
-    Axis, Block, Buffer, BufferId, CopyKind, Expr, For, Func, IterKind, LaunchOptions, RoleId, Scope, Stmt, Var,
-    layout, visit,
+    Axis, Block, Buffer, BufferId, CopyKind, Expr, For, Func, LaunchOptions, RoleId, Scope, Stmt, Var, layout, visit,
 };
 use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
 
@@ -57,9 +56,6 @@ fn placements_of_loop(func: &Func, l: &For, missing: &mut Vec<Missing>) {
             about: on.into_iter().chain([Subject::Loop(name.to_string())]).collect(),
         });
     };
-    if parts_of_a_sum(func, l) {
-        not_yet(format!("split_k .. by=cluster, whose parts are loop {name}"), "", Some(Axis::Cluster));
-    }
     if let Some(axis @ (Axis::Warp | Axis::Warpgroup)) = l.axis().filter(|_| l.raster.is_some()) {
         not_yet(format!("bind {name} {}", axis.name()), ", a rasterized loop", Some(axis));
     }
@@ -127,20 +123,6 @@ fn is_filled_by_threads(func: &Func, block: &Block) -> bool {
 /// Whether a role has everything inside.
 fn is_of_role(l: &For) -> bool {
     visit::blocks(&l.body).iter().all(|b| b.role.is_some())
-}
-
-/// Whether the loop runs over the parts that split_k makes of a sum: the outermost of a nest, whose blocks leave something
-/// in workspace that another nest adds up.
-fn parts_of_a_sum(func: &Func, l: &For) -> bool {
-    let outermost = func.body.iter().any(|s| matches!(s, Stmt::For(o) if o.var == l.var));
-    let left: Vec<BufferId> = visit::writes(&l.body).into_iter().filter(|b| !func.params.contains(b)).collect();
-    let gathers = |b: &&Block| {
-        let reduces = b.iters.iter().any(|i| i.kind == IterKind::Reduce);
-        reduces
-            && visit::reads(&b.body).iter().any(|r| left.contains(r))
-            && visit::loops_around(&l.body, b.name).is_none()
-    };
-    l.axis() == Some(Axis::Cluster) && outermost && visit::blocks(&func.body).iter().any(gathers)
 }
 
 /// Roles need mbarriers, and stated registers instructions that set them.

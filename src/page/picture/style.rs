@@ -6,7 +6,7 @@ use crate::ir::Scope;
 pub fn scope(scope: Scope) -> &'static str {
     match scope {
         Scope::Global => "global",
-        Scope::Shared => "shared",
+        Scope::Cluster | Scope::Shared => "shared",
         Scope::Fragment => "fragment",
         Scope::Local => "local",
     }

@@ -288,6 +288,7 @@ fn buffer(func: &Func, id: BufferId) -> Shown {
     match b.scope {
         Scope::Global if func.params.contains(&id) => how.push(if is_written { "output" } else { "input" }.to_string()),
         Scope::Global => how.push("workspace".to_string()),
+        Scope::Cluster => how.push("per cluster".to_string()),
         Scope::Shared => how.push("per block".to_string()),
         Scope::Fragment if is_of_warpgroups(func, id) => how.push("per warpgroup".to_string()),
         Scope::Fragment => how.push("per warp".to_string()),
@@ -322,7 +323,7 @@ fn is_of_warpgroups(func: &Func, id: BufferId) -> bool {
 /// The program of one of the units that have a buffer of their own: of one thread, warp or warpgroup.
 fn of_one(func: &Func, id: BufferId) -> Func {
     let level = match func.buffer(id).scope {
-        Scope::Global | Scope::Shared => return func.clone(),
+        Scope::Global | Scope::Cluster | Scope::Shared => return func.clone(),
         Scope::Fragment if is_of_warpgroups(func, id) => Axis::Warpgroup.level(),
         Scope::Fragment => Axis::Warp.level(),
         Scope::Local => Axis::ThreadX.level(),

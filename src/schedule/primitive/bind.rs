@@ -164,6 +164,7 @@ fn check_sums(func: &Func, l: &For, axis: Axis) -> Result<()> {
             Scope::Global => true,
             // A shared stage that does not mention the loop is cooperative: filled once for all iterations.
             Scope::Shared => !axis.is_block_level() && uses,
+            Scope::Cluster => (!axis.is_block_level() || axis == Axis::Cluster) && uses,
             Scope::Fragment | Scope::Local => false,
         });
         let env = Env::with_loops(find::around(&func.body, block.name)?);

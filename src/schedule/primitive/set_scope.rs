@@ -17,7 +17,7 @@ use crate::schedule::Args;
 use crate::schedule::find::{buffer, refuse};
 
 /// The names of the scopes.
-pub const SCOPES: &[&str] = &["global", "shared", "fragment", "local"];
+pub const SCOPES: &[&str] = &["global", "cluster", "shared", "fragment", "local"];
 
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {

@@ -2,8 +2,12 @@
 //! blocks of threads can work on it. A new outermost loop `LOOP_part` runs over the parts, LOOP over the iterations of
 //! one; block SUMS adds each part up in a slice of its own of the new global buffer SUMS, and BLOCK, the one block under
 //! LOOP, then combines the slices in ascending order in a nest of its own, in new loops `BLOCK_0`, `BLOCK_1`, .., one for
-//! each spatial iterator, and one for the parts. Each nest becomes a kernel, SUMS workspace. With `by=cluster` the parts
-//! run on the blocks of a cluster.
+//! each spatial iterator, and one for the parts. Each nest becomes a kernel, SUMS workspace.
+//!
+//! With `by=cluster` the parts run on the blocks of a cluster and SUMS is memory of the cluster, so no second kernel is needed: move
+//! `LOOP_part` inside the loops over tiles (`reorder`), and BLOCK behind it under the loop over tiles (`reverse_compute_at`). In lowered
+//! programs a block reads its own part of SUMS alone: `transform_layout SUMS [p, i, j] -> [i // R, p, i % R, j]` gives each block the sums of
+//! R rows, over which it adds the parts up.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
@@ -29,7 +33,7 @@ use crate::schedule::{Args, find};
 /// The row.
 pub static PRIMITIVE: Primitive = Primitive {
     name: "split_k",
-    about: "Splits a reduction over blocks (split-K); a second kernel adds the partial sums in a fixed order.",
+    about: "Splits a reduction over blocks (split-K); a second kernel, or the blocks of a cluster, add the partial sums in a fixed order.",
     example: "gemm 16x16x1024 f32 NN\n\
               target sm_80\n\
               split_k k 4 -> P",
@@ -77,7 +81,8 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         return Err(refusal.lost("the block"));
     };
     let found = Factoring::check(Refusal::new("split_k", &cut), &cut, block, part)?;
-    let mut out = found.rewrite(&cut, &names, Scope::Global);
+    let scope = if cluster { Scope::Cluster } else { Scope::Global };
+    let mut out = found.rewrite(&cut, &names, scope);
     let kind = if cluster { LoopKind::bound(Axis::Cluster) } else { LoopKind::Serial };
     hoist(&mut out.body, found.root, part.var, kind);
     Ok(Applied { func: out, names: names.all() })
@@ -212,6 +217,7 @@ mod tests {
     #[test]
     fn parts_of_a_cluster() {
         let text = steps(GEMM, "split_k k 4 by=cluster");
+        assert!(text.contains("C_part: cluster f32[4, 6, 5]\n"), "{text}");
         assert!(
             text.contains(
                 "for k_part in 0..4 @cluster

@@ -3,7 +3,7 @@
 use super::super::programs::Program;
 use super::super::source::Source;
 use warploom::DType;
-use warploom::gemm::{Epilogue, Source as Route, SwapAb, Wgmma};
+use warploom::gemm::{Combine, Epilogue, Source as Route, SwapAb, Wgmma};
 use warploom::te::{GemmSpec, Layout};
 
 /// The most multiplications.
@@ -72,13 +72,15 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
     let (rows, warpgroups) = source.of([(64, 1), (64, 1), (128, 2), (128, 2), (128, 1), (192, 3)]);
     let columns = source.of([64, 64, 128, 32, 32, 16, 96, 192]);
     let stages = source.of([1, 2, 2, 3, 3, 4, 5, 6]);
-    let parts = if spec.batch.is_none() && source.chance(15) { source.of([2, 3]) } else { 1 };
+    let parts = if spec.batch.is_none() && source.chance(15) { source.of([2, 3, 4]) } else { 1 };
+    let combine = if parts > 1 { source.of([Combine::Kernel, Combine::Cluster]) } else { Combine::Kernel };
     let drawn = Wgmma {
         block: [rows, columns],
         warpgroups,
         pingpong: false,
         swap_ab: SwapAb::Straight,
         parts,
+        combine,
         bk: source.of([128, 128, 64, 32]) / bytes,
         stages,
         in_flight: if source.chance(50) { 0 } else { source.below(4) as i64 },
@@ -97,7 +99,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
     };
     match parts {
         1 => drawn,
-        // Blocks that divide k are alone, and leave accumulators in workspace.
+        // Blocks that divide k share no tiles by multicast, and accumulators do not leave by TMA.
         _ => Wgmma { cluster: [1, 1], persistent: false, producer: false, epilogue: Epilogue::Direct, ..drawn },
     }
 }

@@ -1,0 +1,142 @@
+//! Tiles for products of few rows or columns, which the columns of instructions are: rows of C with swapped operands (C^T = B^T A^T).
+//!
+//! C has few such tiles, so blocks may have parts of their sums, which those of a cluster add up. The longer operand passes through a ring as
+//! deep as shared memory.
+
+use super::{Accumulators, DEPTH, Epilogue, ROWS, SwapAb, Wgmma, bytes, known, room, shares_out, up};
+use crate::gemm::split::Combine;
+use crate::gemm::work::ranked;
+use crate::target::{Features, Target};
+use crate::te::GemmSpec;
+
+/// Columns of an instruction at most.
+const MOST: i64 = 256;
+/// Rows or columns of C up to which these tiles are tried: with more, the tiles of large products have as little beyond C.
+const FEW: i64 = 2 * MOST;
+/// What the columns of instructions are a multiple of: up to 32, and beyond that for 16-bit elements.
+const STEP: i64 = 8;
+/// The long side of a block's tile, and warpgroups that share it.
+const LONG: [(i64, i64); 3] = [(ROWS, 1), (2 * ROWS, 1), (2 * ROWS, 2)];
+/// Accumulators of a thread at most.
+const MOST_ACCUMULATORS: i64 = 128;
+/// Stages of the ring at most.
+const STAGES: i64 = 16;
+/// Parts of k.
+const PARTS: [i64; 6] = [1, 2, 3, 4, 6, 8];
+/// Bytes of the shortest rows of panels that run along rows of C. TMA takes shorter ones as slowly: 16x9888x128 TT of f16 takes 5.2 us on an H100
+/// with 16 bytes, 2.7 by mma.sync.
+const PANEL: i64 = 64;
+
+impl Wgmma {
+    /// The tiles, the cheapest first.
+    pub(super) fn thin_tiles(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let known = known(spec) && spec.k * bytes(spec.a) >= DEPTH && target.has(Features::WGMMA | Features::TMA);
+        if !known || spec.batch.is_some() {
+            return Vec::new();
+        }
+        let mut all = Vec::new();
+        for (swap_ab, few) in [(SwapAb::Swapped, spec.m), (SwapAb::Straight, spec.n)] {
+            for columns in columns(few, bytes(spec.a)) {
+                for (long, warpgroups) in LONG {
+                    let block = if swap_ab.is_swapped() { [columns, long] } else { [long, columns] };
+                    let of = |parts| Wgmma::thin(spec, swap_ab, (block, warpgroups), parts, target);
+                    all.extend(PARTS.into_iter().filter_map(of));
+                }
+            }
+        }
+        let works = all.into_iter().map(|w| (w.work(spec, target), w)).collect();
+        ranked(works, 1.0, &target.device()).into_iter().map(|(_, w)| w).collect()
+    }
+
+    /// These tiles among others, by their cycles.
+    pub(super) fn with_thin_tiles(
+        mut all: Vec<Wgmma>,
+        thin: Vec<Wgmma>,
+        spec: &GemmSpec,
+        target: &Target,
+    ) -> Vec<Wgmma> {
+        for w in thin {
+            let cycles = w.cycles(spec, target);
+            let at = all.iter().position(|other| cycles < other.cycles(spec, target)).unwrap_or(all.len());
+            all.insert(at, w);
+        }
+        all
+    }
+
+    /// Tiles with so many parts of k; `None` where the recipe has no form for them.
+    fn thin(
+        spec: &GemmSpec,
+        swap_ab: SwapAb,
+        (block, warpgroups): ([i64; 2], i64),
+        parts: i64,
+        target: &Target,
+    ) -> Option<Wgmma> {
+        let plain = Wgmma::of(spec, block, warpgroups, target);
+        let alone = Wgmma { cluster: [1, 1], persistent: false, producer: false, promotion: None, ..plain };
+        let w = Wgmma { swap_ab, out_stages: 1, grid_dependency: 2, l2_prefetch: false, ..alone };
+        // A lone tile of swapped operands leaves by stmatrix.
+        let in_pairs = swap_ab.is_swapped() && !(bytes(spec.out) == 2 && Accumulators::of(spec).converts());
+        // One of straight operands leaves in panels, or in two halves of whole matrices.
+        let [_, n] = block;
+        let whole = super::store_columns(n, bytes(spec.out), false).is_some() || n % (2 * STEP) == 0;
+        let leaves = parts > 1 || w.stores_by_tma() && !in_pairs && (whole || swap_ab.is_swapped());
+        let small = block[0] * block[1] / (128 * warpgroups) <= MOST_ACCUMULATORS;
+        let long = parts == 1 || up(spec.k, w.bk) >= super::LEAST_STAGES * parts;
+        let few = w.tiles(spec).saturating_mul(parts) <= 4 * i64::from(target.device().multiprocessors);
+        if !leaves || !small || !has_panels(&w, spec) || !long || !few {
+            return None;
+        }
+        let divided = Wgmma { parts, epilogue: Epilogue::Direct, combine: Combine::Cluster, ..w };
+        let adds = shares_out(block, parts, 128 * warpgroups) && parts <= i64::from(target.limits.cluster);
+        let w = if parts > 1 { divided } else { w }.with_slots(spec, target, STAGES);
+        ((parts == 1 || adds) && w.shared(spec) <= room(target)).then_some(w)
+    }
+}
+
+/// Numbers of columns of instructions: equal parts of a side of C, as few as there can be or twice as many.
+fn columns(side: i64, bytes: i64) -> Vec<i64> {
+    if side > FEW {
+        return Vec::new();
+    }
+    let fewest = up(side, MOST);
+    let part = |tiles: i64| {
+        let columns = up(side, tiles);
+        let step = if bytes == 1 && columns > 4 * STEP { 2 * STEP } else { STEP };
+        up(columns, step) * step
+    };
+    let mut all = vec![part(fewest), part(2 * fewest)];
+    all.dedup();
+    all
+}
+
+/// Whether the rows of a tile that give the columns of instructions are whole panels, where they do not run along k.
+fn has_panels(w: &Wgmma, spec: &GemmSpec) -> bool {
+    let row = w.block[1 - w.swap_ab.rows()] * bytes(spec.a);
+    w.swap_ab.columns().runs_along_k(spec) || row % 128 == 0 || row == PANEL
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::gemm::{Gemm, Product, schedule};
+    use crate::lower::lower;
+    use crate::te::Layout;
+
+    #[test]
+    fn every_tile_lowers() {
+        let target = Target::sm_90a();
+        let sizes =
+            [[8, 4096, 4096], [64, 11008, 4096], [60, 500, 7000], [3000, 40, 2049], [1, 77, 900], [300, 264, 700]];
+        for (dtype, layout) in [DType::F16, DType::S8].into_iter().flat_map(|d| Layout::ALL.map(|l| (d, l))) {
+            for [m, n, k] in sizes {
+                let gemm = Gemm::new(m, n, k).of(dtype).layout(layout);
+                for w in Wgmma::thin_tiles(gemm.spec(), &target) {
+                    let schedule = schedule(&Product::of_gemm(&gemm).unwrap(), &target, w.steps(gemm.spec())).unwrap();
+                    let lowered = schedule.scheduled().and_then(|func| lower(&func, &target));
+                    assert!(lowered.is_ok(), "{w:?} of {m}x{n}x{k} {}: {}", layout.name(), lowered.unwrap_err());
+                }
+            }
+        }
+    }
+}
