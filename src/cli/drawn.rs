@@ -156,11 +156,23 @@ fn measured(bench: &Bench, entry: &Entry, (target, seed): (&Target, u64)) -> Res
     Ok(Drawn { instruction, row: Some(row), schedule, nearest, ..Drawn::of(entry) })
 }
 
-/// The product of these types and this layout whose extents are the nearest multiples of 16 bytes.
+/// The nearest product of these types and this layout with aligned rows: the extents along which A, B or C is contiguous become multiples of
+/// 16 bytes of that array; the others stay as they are. cuBLAS takes such products. Of bytes it refuses rows of A or B that are no multiple
+/// of 4 bytes.
 fn nearest_aligned(entry: &Entry) -> Result<Entry> {
-    let GemmSpec { m, n, k, a, layout, .. } = *entry.gemm.spec();
-    let step = 128 / i64::from(a.bits());
-    let [m, n, k] = [m, n, k].map(|extent| ((extent + step / 2) / step * step).max(step));
+    let GemmSpec { m, n, k, a, b, out, layout, .. } = *entry.gemm.spec();
+    let [of_m, of_n, of_k] = [0, 1, 2];
+    let row_of_a = if layout.a_transposed() { of_m } else { of_k };
+    let row_of_b = if layout.b_transposed() { of_k } else { of_n };
+    let mut multiples = [1; 3];
+    for (extent, dtype) in [(row_of_a, a), (row_of_b, b), (of_n, out)] {
+        multiples[extent] = multiples[extent].max(128 / i64::from(dtype.bits()));
+    }
+    let nearest = |extent: usize| {
+        let (size, of) = ([m, n, k][extent], multiples[extent]);
+        ((size + of / 2) / of * of).max(of)
+    };
+    let [m, n, k] = [of_m, of_n, of_k].map(nearest);
     let types = entry.line.split(' ').next().unwrap_or_default();
     Entry::parse(&format!("{types} {} {m}x{n}x{k}", layout.name()))
 }
@@ -386,11 +398,31 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_the_library_refuses_are_held_to_our_nearest_aligned_row() {
+    fn the_nearest_aligned_product_keeps_extents_that_no_row_runs_along() {
         let nearest = |line: &str| nearest_aligned(&Entry::parse(line).unwrap()).unwrap();
-        assert_eq!(nearest("f16 NN 3x21x1000").line, "f16 NN 8x24x1000");
-        assert_eq!(nearest("s8 TN 17x24x7").line, "s8 TN 16x32x16");
-        assert!(["f16 NT 1x1x1", "s8 TT 9x9x9", "f32 TN 5x7x9"].iter().all(|l| nearest(l).gemm.has_aligned_rows()));
+        for (asked, found) in [
+            // A runs along k or m, B along n or k, C along n.
+            ("s8 NN 2x23x17", "s8 NN 2x16x16"),
+            ("s8 NT 2x23x17", "s8 NT 2x24x16"),
+            ("s8 TN 3x2195x17", "s8 TN 16x2192x17"),
+            ("s8 TT 9849x145x4", "s8 TT 9856x144x16"),
+            ("f16 NN 3x21x1001", "f16 NN 3x24x1000"),
+            ("f16 NT 3x21x1001", "f16 NT 3x24x1000"),
+            ("f16 TN 3x21x1001", "f16 TN 8x24x1001"),
+            ("f16 TT 3x21x1001", "f16 TT 8x24x1000"),
+            ("f32 TN 1x1x1", "f32 TN 4x4x1"),
+            // C has wider elements than A and B.
+            ("f16>f32 NT 5x21x8", "f16>f32 NT 5x20x8"),
+        ] {
+            let aligned = nearest(asked);
+            assert_eq!(aligned.line, found, "{asked}");
+            assert!(aligned.gemm.has_aligned_rows(), "{found}");
+            assert_eq!(nearest(found).line, found);
+        }
+    }
+
+    #[test]
+    fn rows_that_the_library_refuses_are_held_to_our_nearest_aligned_row() {
         // Rows of 1 GFLOP/s.
         let beside = |gflops: f64| {
             let mut drawn = row("s8 NN 9x9x9", 1.0);

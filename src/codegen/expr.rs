@@ -4,7 +4,6 @@
 //! bf16 is computed in f32 and rounded after every operation, which gives the same bits as arithmetic in bf16 and runs
 //! on every chip. Integers wrap; a division by zero gives 0.
 
-use super::access::byte_size;
 use super::body::Body;
 use super::builder::{Type, Value};
 use super::index::{Number, signed, unsigned};
@@ -357,28 +356,15 @@ impl<'c> Body<'c, '_, '_> {
         // A scalar beside a vector is widened in its own block.
         let b = self.splat(b, a.lanes.max(b.lanes))?;
         let no_end = self.b.here()?;
-        let no_lanes = self.apart(b)?;
         self.b.jump(after)?;
         self.b.at_end(yes_end);
         let a = self.splat(a, b.lanes)?;
-        let yes_lanes = self.apart(a)?;
         self.b.jump(after)?;
         self.b.at_end(after);
         if a.dtype != b.dtype {
             return Err(bug(format!("a choice between {} and {}", a.dtype, b.dtype)));
         }
-        let join = |(yes, no): (&Value<'c>, &Value<'c>)| self.b.join((*yes, yes_end), (*no, no_end));
-        let joined = yes_lanes.iter().zip(&no_lanes).map(join).collect::<Result<Vec<_>>>()?;
-        Ok(Data { value: self.b.gather(&joined)?, ..a })
-    }
-
-    /// What a choice joins: the value, or the two lanes of a pair of bytes, which LLVM would otherwise put into local memory to take them
-    /// apart after the branch.
-    fn apart(&self, a: Data<'c>) -> Result<Vec<Value<'c>>> {
-        match (a.lanes, a.value.get_type().is_vector_type() && byte_size(a.dtype, 1) == 1 && !is_packed(a.dtype)) {
-            (2, true) => Ok(vec![self.b.lane(a.value, 0)?, self.b.lane(a.value, 1)?]),
-            _ => Ok(vec![a.value]),
-        }
+        Ok(Data { value: self.b.join((a.value, yes_end), (b.value, no_end))?, ..a })
     }
 
     /// An operation on one operand.

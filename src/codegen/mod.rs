@@ -21,6 +21,9 @@ mod lines;
 mod listing;
 mod math;
 mod packed;
+mod pairs;
+#[cfg(test)]
+mod pairs_tests;
 mod permute;
 mod poison;
 #[cfg(test)]

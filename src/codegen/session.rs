@@ -4,7 +4,7 @@
 //! although it failed, so the log is the verdict. Target machines are kept per thread: making one costs more than a
 //! small kernel.
 
-use super::poison;
+use super::{pairs, poison};
 use crate::error::{Code, Error, Result};
 use crate::target::Target;
 use inkwell::OptimizationLevel;
@@ -122,12 +122,13 @@ pub fn prepare(module: &Module, machine: &TargetMachine) {
     module.set_data_layout(&machine.get_target_data().get_data_layout());
 }
 
-/// Runs the passes and leaves no flag to the backend that depends on a branch.
+/// Runs the passes and leaves no flag to the backend that depends on a branch, and no pair of bytes.
 pub fn optimize(module: &Module, target: &Target, ptx: u32, log: &Diagnostics) -> Result<()> {
     let machine = machine(target, ptx)?;
     module.run_passes(PASSES, &machine, PassBuilderOptions::create()).map_err(|e| bug(e.to_string()))?;
     log.check("optimizing")?;
-    poison::keep_what_holds_for_all(module)
+    poison::keep_what_holds_for_all(module)?;
+    pairs::as_words(module)
 }
 
 /// Writes an optimized module as PTX.

@@ -5,6 +5,10 @@
 //! group has several rows, and shuffles add the accumulators of its threads. *Across*: the large operand is MN-major. Neighbouring threads
 //! load neighbouring columns, each group sums over a slice of k, and the block adds the slices in shared memory (sliced-K). Both may divide k
 //! among blocks (split-K). All sums are added in a fixed order.
+//!
+//! Where k ends inside the run of terms that a thread reads, or rows of the small operand have no vectors, a thread reads each element of
+//! the small operand by itself under a condition. Then the block may stage its part of the small operand in shared memory once, and threads
+//! read vectors of that.
 
 mod cost;
 
@@ -34,6 +38,8 @@ pub struct Gemv {
     pub rows: i64,
     /// Parts of k, each summed by a block of its own (split-K).
     pub parts: i64,
+    /// The threads of a block copy the block's part of the small operand to shared memory, with the zeros beyond its end.
+    pub staged: bool,
 }
 
 /// The most rows or columns of the small operand: the accumulators of as many rows of the large one are in registers.
@@ -57,9 +63,10 @@ impl Gemv {
 
     /// The recipe's choice in words.
     pub(super) fn name(&self) -> String {
-        let Gemv { lanes, groups, vector, unroll, rows, parts } = *self;
+        let Gemv { lanes, groups, vector, unroll, rows, parts, staged } = *self;
         let split = if parts > 1 { format!(", split-K by {parts}") } else { String::new() };
-        format!("gemv of {groups}x{lanes} threads, {rows} rows of {unroll} vectors of {vector}{split}")
+        let small = if staged { ", staged small operand" } else { "" };
+        format!("gemv of {groups}x{lanes} threads, {rows} rows of {unroll} vectors of {vector}{split}{small}")
     }
 
     /// Threads of a block.
@@ -114,15 +121,16 @@ impl Gemv {
         for operand in Operand::BOTH {
             let [batch, row, term, u, t, v, e, w] =
                 ["b", "r", "k", "u", "t", "v", "e", "w"].map(|end| name(operand, end));
-            sums.read(s, sums.block(), operand, Scope::Local, &buffer(operand));
+            self.read(s, spec, sums, sums.block(), operand);
             place(s, spec, operand, [&batch, &row, &term]);
             s.split_all(&term, [unroll, lanes, vector], [&u, &t, &v]).unroll(&u).bind(&t, Axis::ThreadX);
             match operand.along_k(spec) {
                 true => s.unroll(&row).vectorize(&v),
-                false => vectors(s, &[&v, &row], vector * few(spec), [&e, &w], widest(spec, operand)),
+                false => self.small_vectors(s, spec, [&v, &row], [&e, &w]),
             };
             s.transform_layout(&buffer(operand), self.lanes_apart(spec, operand));
         }
+        self.stage(s, spec);
         ["ku", other, "lr", "kv"].into_iter().for_each(|l| _ = s.unroll(l));
     }
 
@@ -178,22 +186,92 @@ impl Gemv {
         ]));
         for operand in Operand::BOTH {
             let [batch, row, term, e, w] = ["b", "r", "k", "e", "w"].map(|end| name(operand, end));
-            sums.read(s, summed, operand, Scope::Local, &buffer(operand));
+            self.read(s, spec, sums, summed, operand);
             place(s, spec, operand, [&batch, &row, &term]);
             match operand == large(spec) {
                 true => s.unroll(&term).vectorize(&row),
                 false if operand.along_k(spec) => {
                     s.unroll(&row);
-                    vectors(s, &[&term], unroll, [&e, &w], widest(spec, operand).min(aligned(spec, operand)))
+                    vectors(s, &[&term], unroll, [&e, &w], self.small_vector(spec))
                 }
-                false => vectors(s, &[&term, &row], unroll * few(spec), [&e, &w], widest(spec, operand)),
+                false => self.small_vectors(s, spec, [&term, &row], [&e, &w]),
             };
         }
+        self.stage(s, spec);
         s.decompose_reduction(summed, "k0");
         ["ku", other, "lv"].into_iter().for_each(|l| _ = s.unroll(l));
         if slices {
             self.combine(s, spec, sums);
         }
+    }
+
+    /// Copies what a block reads of an operand to registers, of the small operand from shared memory if it is staged.
+    fn read(&self, s: &mut Steps, spec: &GemmSpec, sums: &Sums, block: &str, operand: Operand) {
+        if self.staged && operand != large(spec) {
+            sums.read(s, block, operand, Scope::Shared, &staged(operand));
+            s.cache_read(block, &staged(operand), Scope::Local, &buffer(operand));
+        } else {
+            sums.read(s, block, operand, Scope::Local, &buffer(operand));
+        }
+    }
+
+    /// Shares the copy of the small operand to shared memory out to the threads of a block, adjacent elements to adjacent threads.
+    fn stage(&self, s: &mut Steps, spec: &GemmSpec) {
+        if !self.staged {
+            return;
+        }
+        let batch = if spec.batch.is_some() { "sb" } else { "" };
+        s.compute_at(&staged(large(spec).other()), "l0").made(present([batch, "s0", "s1"])).fuse(["s0", "s1"], "s");
+        match self.groups > 1 {
+            true => s.split("s", [self.groups, self.lanes], ["sr", "sg", "sl"]).bind("sg", Axis::ThreadY),
+            false => s.split("s", [self.lanes], ["sr", "sl"]),
+        };
+        s.bind("sl", Axis::ThreadX);
+    }
+
+    /// Loads a run of terms of the small operand, whose rows run along C: in vectors of the run, or of each row.
+    fn small_vectors<'a>(
+        &self,
+        s: &'a mut Steps,
+        spec: &GemmSpec,
+        [term, row]: [&str; 2],
+        made: [&str; 2],
+    ) -> &'a mut Steps {
+        let (wide, few) = (self.small_vector(spec), few(spec));
+        match self.separates_rows(spec) {
+            true => vectors(s.unroll(term), &[row], few, made, wide),
+            false => vectors(s, &[term, row], self.run(spec) * few, made, wide),
+        }
+    }
+
+    /// Consecutive terms of the small operand that a thread reads.
+    fn run(&self, spec: &GemmSpec) -> i64 {
+        if large(spec).along_k(spec) { self.vector } else { self.unroll }
+    }
+
+    /// Whether k ends inside a run of terms that a thread reads under a condition.
+    fn ends_inside(&self, spec: &GemmSpec) -> bool {
+        !self.staged && spec.k % self.run(spec) != 0
+    }
+
+    /// Whether that condition separates rows of several elements, which are one run in memory.
+    fn separates_rows(&self, spec: &GemmSpec) -> bool {
+        few(spec) > 1 && self.ends_inside(spec)
+    }
+
+    /// Elements of the small operand that a thread loads at once.
+    fn small_vector(&self, spec: &GemmSpec) -> i64 {
+        let small = large(spec).other();
+        let own = |elements: i64| 1 << elements.trailing_zeros().min(6);
+        let run = match (small.along_k(spec), large(spec).along_k(spec)) {
+            (true, true) => self.vector,
+            (true, false) if self.staged => own(self.unroll),
+            (true, false) => own(self.unroll).min(aligned(spec, small)),
+            (false, _) if self.separates_rows(spec) => own(few(spec)).min(aligned(spec, small)),
+            (false, _) if self.ends_inside(spec) => own(self.run(spec)).min(own(spec.k)),
+            (false, _) => own(self.run(spec) * few(spec)),
+        };
+        run.min(widest(spec, small))
     }
 
     /// Adds the slices of a block: all threads share the elements out where they divide them, else the lanes of one group.
@@ -235,6 +313,11 @@ fn name(operand: Operand, end: &str) -> String {
 /// An operand in registers.
 fn buffer(operand: Operand) -> String {
     format!("{}_l", operand.name())
+}
+
+/// An operand in shared memory.
+fn staged(operand: Operand) -> String {
+    format!("{}_s", operand.name())
 }
 
 /// Elements of 16 bytes.
@@ -319,6 +402,63 @@ mod tests {
                 [chosen(3, 4096, 1000, DType::F16, layout), chosen(4096, 3, 1000, DType::F16, transposed)];
             assert_eq!(one, other, "{layout:?}");
         }
+    }
+
+    /// Loads of the small operand to registers in the Lowered program: the lanes of each, in the order of the program.
+    fn small_loads(gemm: &Gemm, gemv: Gemv) -> Vec<i64> {
+        let target = Target::sm_80();
+        let product = crate::gemm::Product::of_gemm(gemm).unwrap();
+        let made = crate::gemm::schedule(&product, &target, gemv.steps(gemm.spec())).unwrap();
+        let lowered = made.scheduled().and_then(|f| crate::lower::lower(&f, &target)).unwrap();
+        let func = &lowered.kernels[0].func;
+        let small = buffer(large(gemm.spec()).other());
+        let mut lanes = Vec::new();
+        crate::ir::visit::walk(&func.body, &mut |stmt| {
+            if let crate::ir::Stmt::Store(store) = stmt
+                && func.buffers[store.buffer.0 as usize].name == small
+            {
+                lanes.push(i64::from(store.lanes));
+            }
+        });
+        lanes
+    }
+
+    #[test]
+    fn the_small_operand_is_read_in_the_vectors_that_the_model_counts() {
+        let mut widened = 0;
+        for (layout, [few, many, k]) in Layout::ALL
+            .into_iter()
+            .flat_map(|l| [[3, 70, 131], [4, 70, 130], [6, 70, 132], [1, 70, 130], [5, 70, 128]].map(|s| (l, s)))
+        {
+            for ([m, n], dtype) in [([few, many], DType::F16), ([many, few], DType::S8), ([few, many], DType::F32)] {
+                let gemm = Gemm::new(m, n, k).of(dtype).layout(layout);
+                let vector = shapes_of(&gemm);
+                let plain = Gemv { lanes: 16, groups: 2, vector, unroll: 4, rows: 1, parts: 2, staged: false };
+                let staged = Gemv { staged: true, ..plain };
+                widened += i64::from(staged.small_vector(gemm.spec()) > plain.small_vector(gemm.spec()));
+                for gemv in [plain, staged] {
+                    let [loads, vector] = [small_loads(&gemm, gemv), vec![gemv.small_vector(gemm.spec())]];
+                    assert_eq!(loads, vector, "{gemm:?} {gemv:?}");
+                }
+            }
+        }
+        assert!(widened > 10, "{widened}");
+    }
+
+    /// The widest vector that rows of the large operand are aligned to.
+    fn shapes_of(gemm: &Gemm) -> i64 {
+        let spec = gemm.spec();
+        widest(spec, large(spec)).min(aligned(spec, large(spec)))
+    }
+
+    #[test]
+    fn a_small_operand_is_staged_where_k_ends_inside_a_run() {
+        let staged = |m, n, k| {
+            let all = Gemv::candidates(&spec(m, n, k, DType::F16, Layout::TN), &Target::sm_90a());
+            all.iter().any(|(_, gemv)| gemv.staged)
+        };
+        assert!(staged(3, 700, 4999) && staged(3, 700, 4998) && !staged(3, 700, 5000) && !staged(1, 700, 5000));
+        assert!(chosen(3, 685, 4955, DType::F16, Layout::TN).staged);
     }
 
     #[test]

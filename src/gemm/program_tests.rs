@@ -68,9 +68,11 @@ fn ordinary_code_computes_epilogues() {
         }
     }
     for (gemm, parts) in [(Gemm::new(3, 68, 264).layout(Layout::NT), 1), (Gemm::new(68, 2, 264), 2)] {
-        let gemv = Gemv { lanes: 8, groups: 4, vector: 4, unroll: 1, rows: 4, parts };
-        by(&layer(gemm), Target::sm_80(), |spec| gemv.steps(spec));
-        by(&layer(gemm.of(DType::F16)), Target::sm_80(), |spec| gemv.steps(spec));
+        for staged in [false, true] {
+            let gemv = Gemv { lanes: 8, groups: 4, vector: 4, unroll: 1, rows: 4, parts, staged };
+            by(&layer(gemm), Target::sm_80(), |spec| gemv.steps(spec));
+            by(&layer(gemm.of(DType::F16)), Target::sm_80(), |spec| gemv.steps(spec));
+        }
     }
 }
 

@@ -32,6 +32,7 @@ const CASES: &[Case] = &[
     ("every example is right at its own size", examples_are_right),
     ("every subset of the worked example is right", subsets_are_right),
     ("products of every type are right at every edge", |device| super::gemms::on_device(device, &say)),
+    ("products are exact where the recommended tiles change", |device| super::gemms::at_edges(device, &say)),
     ("products give the same bits every time", |device| super::gemms::repeat(device, &say)),
     ("rows have the same bits for every number of rows", |device| super::invariant::on_device(device, &say)),
     ("kernels that begin early wait for what they read", super::dependent_launch::on_device),

@@ -41,6 +41,7 @@ mod mistakes;
 mod mutation;
 mod oracle;
 mod page;
+mod pairs;
 mod pictures;
 mod pingpong;
 mod programs;

@@ -91,7 +91,7 @@ const FUNCTIONS: [UnOp; 11] = [
 ];
 
 /// A kernel that stores the result of every operation on a type, in vectors of `lanes` and at most 16 bytes.
-fn every_operation(dtype: DType, lanes: u32) -> Lowered {
+pub fn every_operation(dtype: DType, lanes: u32) -> Lowered {
     let mut k = Make::new(&format!("every_{dtype}_{lanes}"));
     let tx = k.axis(Axis::ThreadX, 32);
     let width = 32 * i64::from(lanes);

@@ -34,10 +34,15 @@ impl Gemv {
         for shape in shapes(spec) {
             for parts in numbers(spec, shape.tile(spec)[1]) {
                 let gemv = Gemv { parts, ..shape };
-                let Some(work) = gemv.work(spec, target, &device) else { continue };
-                all.push((work, gemv));
+                let staged = Gemv { staged: true, ..gemv };
+                let widens = staged.small_vector(spec) > gemv.small_vector(spec);
+                let both = [Some(gemv), widens.then_some(staged)].into_iter().flatten();
+                let works: Vec<_> = both.filter_map(|g| Some((g.work(spec, target, &device)?, g))).collect();
+                let filled = |(work, _): &(Work, Gemv)| work.tiles > work.resident * i64::from(device.multiprocessors);
                 // More parts only add sums to add.
-                if work.tiles > work.resident * i64::from(device.multiprocessors) {
+                let enough = works.first().is_some_and(filled);
+                all.extend(works);
+                if enough {
                     break;
                 }
             }
@@ -53,7 +58,7 @@ impl Gemv {
         let registers = u32::try_from(self.registers(spec)).ok()?;
         let resident = i64::from(target.occupancy(threads, registers, u32::try_from(shared).ok()?).blocks);
         let tiles = up(large(spec).rows(spec), rows).saturating_mul(spec.products()).saturating_mul(self.parts);
-        if resident == 0 || shared > SHARED || tiles > MOST_BLOCKS {
+        if resident == 0 || shared > SHARED || tiles > MOST_BLOCKS || self.words(spec) > MOST_OPERANDS {
             return None;
         }
         let warps = up(self.threads(), LANES) as f64;
@@ -72,7 +77,7 @@ impl Gemv {
             l2_bytes: self.threads() as f64 * read + other,
             l2_share: tuning::SIMT_L2_SHARE,
             iterations: up(spec.k, terms * self.parts) as f64,
-            prologue: tuning::SIMT_EDGES,
+            prologue: tuning::SIMT_EDGES + self.staging(spec, device),
             epilogue: warps * self.sums(spec) / SCHEDULERS as f64,
             tiles,
             resident,
@@ -105,9 +110,11 @@ impl Gemv {
 
     /// Words of 32 bits of these elements.
     fn words(&self, spec: &GemmSpec) -> i64 {
-        let operands = [large(spec), large(spec).other()];
-        let all = self.elements(spec).into_iter().zip(operands);
-        all.map(|(elements, operand)| up(elements * i64::from(operand.dtype(spec).bits()), 32)).sum()
+        let bits = |operand: Operand| i64::from(operand.dtype(spec).bits());
+        let [large_elements, elements] = self.elements(spec);
+        let (small, vector) = (large(spec).other(), self.small_vector(spec));
+        // A load takes whole registers.
+        up(large_elements * bits(large(spec)), 32) + elements / vector * up(vector * bits(small), 32)
     }
 
     fn registers(&self, spec: &GemmSpec) -> i64 {
@@ -133,22 +140,30 @@ impl Gemv {
 
     /// Loads of the small operand of a thread in an iteration.
     fn loads(&self, spec: &GemmSpec) -> f64 {
-        let small = large(spec).other();
         let [_, elements] = self.elements(spec);
-        let run = match (small.along_k(spec), Self::is_along_k(spec)) {
-            (true, true) => self.vector,
-            (true, false) => self.unroll.min(aligned(spec, small)),
-            (false, true) => self.vector * few(spec),
-            (false, false) => self.unroll * few(spec),
-        };
-        let vector = (1 << run.trailing_zeros()).min(widest(spec, small));
-        elements as f64 / vector as f64
+        elements as f64 / self.small_vector(spec) as f64
     }
 
     /// Instructions of a thread in an iteration: multiply-adds, conversions, loads, and what the loop takes.
     fn instructions(&self, spec: &GemmSpec) -> f64 {
         let loads = (self.rows * self.unroll) as f64 + self.loads(spec);
         (self.results(spec) * self.depth(spec)) as f64 + self.conversions(spec) + 2.0 * loads + tuning::GEMV_LOOP
+    }
+
+    /// Elements of the small operand that a block stages: those of its part of k; 0 if it stages none.
+    fn staged_elements(&self, spec: &GemmSpec) -> i64 {
+        let terms = self.tile(spec)[1];
+        if self.staged { up(spec.k, terms * self.parts).saturating_mul(terms * few(spec)) } else { 0 }
+    }
+
+    /// Cycles in which a block stages the small operand: the latency of its loads, their instructions, and a barrier.
+    fn staging(&self, spec: &GemmSpec, device: &Device) -> f64 {
+        if !self.staged {
+            return 0.0;
+        }
+        let rounds = up(self.staged_elements(spec), self.threads()) as f64;
+        let issued = rounds * STAGING * up(self.threads(), LANES) as f64 / SCHEDULERS as f64;
+        f64::from(device.memory_latency_cycles) + issued / tuning::SIMT_ISSUE_SHARE + tuning::SIMT_BARRIER
     }
 
     /// Bytes of the large operand that a thread reads in an iteration, and those of the small one that a block does. Of the large one, lanes
@@ -168,13 +183,14 @@ impl Gemv {
         (self.lanes * self.vector) as f64 * f64::from(large(spec).dtype(spec).bits()) / 8.0
     }
 
-    /// Bytes of shared memory of a block: slices, or what warps of a group exchange.
+    /// Bytes of shared memory of a block: slices or what warps of a group exchange, and the staged small operand.
     fn shared(&self, spec: &GemmSpec) -> i64 {
         let bytes = i64::from(spec.acc.bits()) / 8;
-        match Self::is_along_k(spec) {
+        let sums = match Self::is_along_k(spec) {
             true => self.results(spec) * up(self.threads(), LANES) * bytes * i64::from(self.lanes > LANES),
             false => self.results(spec) * self.threads() * bytes * i64::from(self.groups > 1),
-        }
+        };
+        sums + self.staged_elements(spec).saturating_mul(i64::from(large(spec).other().dtype(spec).bits()) / 8)
     }
 
     /// Instructions of a thread that add the sums of lanes or of slices, and store them.
@@ -193,6 +209,9 @@ impl Gemv {
     }
 }
 
+/// Instructions of a thread for an element that it stages: its load and its store, their addresses, and a condition.
+const STAGING: f64 = 6.0;
+
 /// Bytes of L1 or shared memory that a multiprocessor reads at once.
 const WAVEFRONT: f64 = 128.0;
 
@@ -206,9 +225,9 @@ fn shapes(spec: &GemmSpec) -> impl Iterator<Item = Gemv> {
     let rows = if along_k { &ROWS[..] } else { &ROWS[..1] };
     let loads = UNROLLS.into_iter().flat_map(move |unroll| rows.iter().map(move |rows| [unroll, *rows]));
     let all = vectors.flat_map(move |vector| loads.clone().map(move |[unroll, rows]| [vector, unroll, rows]));
-    let parts = 1;
+    let (parts, staged) = (1, false);
     let all = blocks.flat_map(move |[lanes, groups]| {
-        all.clone().map(move |[vector, unroll, rows]| Gemv { lanes, groups, vector, unroll, rows, parts })
+        all.clone().map(move |[vector, unroll, rows]| Gemv { lanes, groups, vector, unroll, rows, parts, staged })
     });
     all.filter(|g| g.is_sound(spec))
 }
@@ -222,7 +241,6 @@ impl Gemv {
         // What adds slices stores whole rows of lanes.
         let fits = if Self::is_along_k(spec) { rows < 2 * extent.max(LANES) } else { rows <= extent };
         self.results(spec) * words <= MOST_RESULTS
-            && self.words(spec) <= MOST_OPERANDS
             && self.results(spec) * self.depth(spec) <= MOST_WRITTEN
             && fits
             && terms < 2 * spec.k.max(LANES)

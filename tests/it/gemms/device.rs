@@ -3,14 +3,13 @@
 use super::judge::{Trial, trials};
 use super::summary::Summary;
 use super::table::{self, Case};
-use super::{Ready, ready, verdict};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use super::{Ready, in_parallel, ready, verdict};
 use warploom::codegen::compile;
 use warploom::error::Code;
 use warploom::measure::run_once;
 use warploom::runtime::{Device, Program};
 use warploom::target::Features;
-use warploom::{Array, Error, Kernels, Result, Target};
+use warploom::{Array, Error, Func, Kernels, Result, Target};
 
 /// Launches of a case that must all give the same bits.
 const REPEATS: usize = 100;
@@ -19,7 +18,7 @@ const REPEATS: usize = 100;
 const EXACT_BY_WGMMA: usize = 150;
 
 /// The chip to compile for.
-fn target(device: &Device) -> Result<Target> {
+pub(super) fn target(device: &Device) -> Result<Target> {
     Target::for_device(device.info().sm())
         .ok_or_else(|| Error::chip(Code::DeviceTarget, "no chip of this device is known"))
 }
@@ -28,19 +27,24 @@ fn target(device: &Device) -> Result<Target> {
 pub fn on_device(device: &Device, say: &dyn Fn(&str)) {
     let cases = table::all();
     let mut summary = Summary::default();
-    for (case, prepared) in cases.iter().zip(prepared(&cases, target(device).unwrap())) {
-        let result = prepared.and_then(|Prepared { ready, kernels, trials }| {
-            let program = load(device, &kernels)?;
-            verdict(&ready, &trials, &|arguments: &[Array]| run_once(&program, arguments))
-        });
-        summary.add(case, result);
-    }
+    run(device, &cases, &trials, &mut summary);
     summary.to_string().lines().for_each(|line| say(&format!("    {line}")));
     summary.finish(200);
     // A recipe that no longer fits would leave its products to other instructions, and all of them right.
     if target(device).unwrap().has(Features::WGMMA) {
         let exact = summary.exact_by("wgmma.");
         assert!(exact >= EXACT_BY_WGMMA, "{exact} products by wgmma are exact, fewer than {EXACT_BY_WGMMA}");
+    }
+}
+
+/// Runs the trials of cases and adds what came of them.
+pub(super) fn run(device: &Device, cases: &[Case], trials: &Trials<'_>, summary: &mut Summary) {
+    for (case, prepared) in cases.iter().zip(prepared(cases, target(device).unwrap(), trials)) {
+        let result = prepared.and_then(|Prepared { ready, kernels, trials }| {
+            let program = load(device, &kernels)?;
+            verdict(&ready, &trials, &|arguments: &[Array]| run_once(&program, arguments))
+        });
+        summary.add(case, result);
     }
 }
 
@@ -62,29 +66,17 @@ struct Prepared {
     trials: Vec<Trial>,
 }
 
+/// The trials of a case of this program.
+pub(super) type Trials<'a> = dyn Fn(&Case, &Func) -> Result<Vec<Trial>> + Sync + 'a;
+
 /// Every case, made ready.
-fn prepared(cases: &[Case], target: Target) -> Vec<Result<Prepared>> {
-    let next = AtomicUsize::new(0);
-    let one = |case: &Case| {
-        let ready = ready(case, target)?;
+fn prepared(cases: &[Case], target: Target, trials: &Trials<'_>) -> Vec<Result<Prepared>> {
+    in_parallel(cases.len(), |n| {
+        let ready = ready(&cases[n], target)?;
         let kernels = compile(&ready.lowered, &ready.schedule.target)?;
-        let trials = trials(case, &ready.schedule.program)?;
+        let trials = trials(&cases[n], &ready.schedule.program)?;
         Ok(Prepared { ready, kernels, trials })
-    };
-    let work = || {
-        let mut done = Vec::new();
-        while let Some((n, case)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|n| Some((n, cases.get(n)?))) {
-            done.push((n, one(case)));
-        }
-        done
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let mut all: Vec<(usize, Result<Prepared>)> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers.into_iter().flat_map(|w| w.join().unwrap()).collect()
-    });
-    all.sort_by_key(|(n, _)| *n);
-    all.into_iter().map(|(_, prepared)| prepared).collect()
+    })
 }
 
 /// The same bits in every launch, on products that many blocks share.
@@ -97,7 +89,7 @@ pub fn repeat(device: &Device, say: &dyn Fn(&str)) {
             chosen.push(case);
         }
     }
-    for (case, prepared) in chosen.iter().zip(prepared(&chosen, target)) {
+    for (case, prepared) in chosen.iter().zip(prepared(&chosen, target, &trials)) {
         match prepared.and_then(|prepared| repeated(device, prepared)) {
             Ok(()) => say(&format!("    {case}: {REPEATS} launches, the same bits")),
             Err(error) if super::is_beyond(&error) => say(&format!("    {case}: skipped: {}", error.message())),

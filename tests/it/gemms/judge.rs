@@ -72,20 +72,27 @@ pub struct Trial {
 }
 
 /// Rows of a result that are checked where all would take too long.
-const SAMPLE: Sample = Sample::Rows { count: 64, seed: 7 };
+pub const SAMPLE_ROWS: usize = 64;
+const SAMPLE: Sample = Sample::Rows { count: SAMPLE_ROWS, seed: 7 };
 /// Multiply-adds up to which all are.
 const CHECKED: i64 = 1 << 26;
 
 /// The trials of a case: the exact tier always, the bound tier where sums round.
 pub fn trials(case: &Case, program: &Func) -> Result<Vec<Trial>> {
     let sample = if case.volume() > CHECKED { SAMPLE } else { Sample::All };
-    let tier = |exact: bool| {
-        let arguments = arguments(case, program, exact)?;
-        let outputs = reference::outputs(program, &arguments, sample)?;
-        Ok(Trial { exact, arguments, outputs })
-    };
     let tiers: &[bool] = if case.spec.acc.is_float() { &[true, false] } else { &[true] };
-    tiers.iter().map(|exact| tier(*exact)).collect()
+    tiers.iter().map(|exact| trial(case, program, *exact, sample)).collect()
+}
+
+/// The exact tier alone: every element where it takes at most `checked` multiply-adds, else some rows.
+pub fn exact_trial(case: &Case, program: &Func, checked: i64) -> Result<Trial> {
+    trial(case, program, true, if case.volume() > checked { SAMPLE } else { Sample::All })
+}
+
+fn trial(case: &Case, program: &Func, exact: bool, sample: Sample) -> Result<Trial> {
+    let arguments = arguments(case, program, exact)?;
+    let outputs = reference::outputs(program, &arguments, sample)?;
+    Ok(Trial { exact, arguments, outputs })
 }
 
 fn arguments(case: &Case, program: &Func, exact: bool) -> Result<Vec<Array>> {
@@ -129,11 +136,45 @@ impl Trial {
         let mut worst = None;
         for output in &self.outputs {
             if self.exact {
+                not_poisoned(&after[output.param])?;
                 output.exact(&after[output.param])?;
             } else {
                 worst = Some(output.bound(&after[output.param])?.ratio.max(worst.unwrap_or(0.0)));
             }
         }
         Ok(worst)
+    }
+}
+
+/// Whether every element was written, those of rows that are not computed too: no result of the exact tier has the bits of a poisoned
+/// element of 16 bits or more, which is no integer as a float and beyond every sum as an s32.
+fn not_poisoned(output: &Array) -> Result<()> {
+    let bytes = output.dtype.bits() as usize / 8;
+    let poisoned = Array::poisoned(output.dtype, &[1])?;
+    match output.bytes.chunks(bytes.max(1)).position(|element| bytes > 1 && element == poisoned.bytes) {
+        Some(at) => Err(Error::bug(
+            Code::MeasureWrong,
+            format!("element {at} of an output of {} was not written", output.dtype),
+        )),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn rows_that_are_not_computed_must_be_written() {
+    let case = Case::new(super::TYPES[0], te::Layout::NN, [200, 16, 8]);
+    let schedule = schedule(&case, Target::sm_80()).unwrap();
+    let trial = exact_trial(&case, &schedule.program, 0).unwrap();
+    let mut after = trial.arguments.clone();
+    lower::lower(&schedule.scheduled().unwrap(), &schedule.target)
+        .and_then(|lowered| warploom::sim::run_lowered(&lowered, warploom::sim::Mode::Real, &mut after))
+        .unwrap();
+    trial.judge(&after).unwrap();
+    let output = trial.outputs[0].param;
+    assert!(trial.outputs[0].rows.len() <= SAMPLE_ROWS);
+    for row in 0..200 {
+        let mut missing = after.clone();
+        missing[output].bytes[32 * row..][..2].fill(0xA5);
+        assert!(trial.judge(&missing).is_err(), "row {row}");
     }
 }

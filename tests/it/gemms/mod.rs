@@ -7,13 +7,16 @@
 
 mod chips;
 mod device;
+mod edges;
 mod judge;
 mod ptx;
 mod summary;
 mod table;
 
 pub use device::{on_device, repeat};
+pub use edges::on_device as at_edges;
 use judge::{Trial, instruction, is_beyond, schedule, trials};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use summary::{Outcome, Summary};
 use table::{ALIGNED, Case, Recipe};
 pub use table::{TYPES, Types};
@@ -92,6 +95,25 @@ fn verdict(ready: &Ready, trials: &[Trial], execute: &dyn Fn(&[Array]) -> Result
         }
     }
     Ok(outcome)
+}
+
+/// What `one` gives for each number below `count`, by all cores.
+fn in_parallel<T: Send>(count: usize, one: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        while let Some(n) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < count) {
+            done.push((n, one(n)));
+        }
+        done
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(count);
+    let mut all: Vec<(usize, T)> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|w| w.join().unwrap()).collect()
+    });
+    all.sort_by_key(|(n, _)| *n);
+    all.into_iter().map(|(_, made)| made).collect()
 }
 
 /// Multiply-adds that the simulator does in a moment.

@@ -108,10 +108,11 @@ impl fmt::Display for Case {
             Recipe::Simt(Tiles { bm, bn, bk, tm, tn, stages, parts }) => {
                 write!(f, ", tiles {bm}x{bn}x{bk} of {tm}x{tn} a thread, {stages} stages, {parts} parts")
             }
-            Recipe::Gemv(Gemv { lanes, groups, vector, unroll, rows, parts }) => {
+            Recipe::Gemv(Gemv { lanes, groups, vector, unroll, rows, parts, staged }) => {
                 write!(
                     f,
-                    ", gemv of {groups}x{lanes} threads, {rows} rows of {unroll} vectors of {vector}, {parts} parts"
+                    ", gemv of {groups}x{lanes} threads, {rows} rows of {unroll} vectors of {vector}, {parts} parts, {}",
+                    if staged { "staged" } else { "in registers" }
                 )
             }
             Recipe::Example(name) => write!(f, ", steps of {name}"),
@@ -299,8 +300,15 @@ fn recipes() -> Vec<Case> {
 
 /// Products with few rows or columns: lanes along k and across, groups of more than a warp, parts, and rows that no vector divides.
 fn gemvs() -> Vec<Case> {
-    let shape =
-        |[lanes, groups, vector, unroll, rows, parts]: [i64; 6]| Gemv { lanes, groups, vector, unroll, rows, parts };
+    let shape = |[lanes, groups, vector, unroll, rows, parts]: [i64; 6]| Gemv {
+        lanes,
+        groups,
+        vector,
+        unroll,
+        rows,
+        parts,
+        staged: false,
+    };
     let along_k = [[32, 2, 1, 2, 2, 1], [8, 4, 4, 1, 4, 3], [64, 2, 2, 2, 1, 2], [16, 8, 1, 4, 1, 1]].map(shape);
     let across = [[32, 1, 1, 2, 1, 1], [8, 4, 4, 4, 1, 3], [16, 8, 2, 2, 1, 1], [32, 2, 1, 8, 1, 2]].map(shape);
     let sizes = [[1, 132, 516], [5, 68, 264], [132, 3, 260], [67, 1, 131], [8, 61, 257], [72, 16, 136]];
@@ -313,10 +321,15 @@ fn gemvs() -> Vec<Case> {
         let runs = if m > n_ { !layout.a_transposed() } else { layout.b_transposed() };
         let (shapes, row) = if runs { (along_k, k) } else { (across, m.max(n_)) };
         let aligned = |g: Gemv| Gemv { vector: if row % g.vector == 0 { g.vector } else { 1 }, ..g };
-        out.extend([0, 2].map(|at| Case { recipe: Recipe::Gemv(aligned(shapes[(n / 4 + at) % 4])), ..case.clone() }));
+        let of = |at: usize, staged| Gemv { staged, ..aligned(shapes[(n / 4 + at) % 4]) };
+        let all = [of(0, false), of(2, false), of(n, true)];
+        out.extend(all.map(|gemv| Case { recipe: Recipe::Gemv(gemv), ..case.clone() }));
     }
     let batch = Case::new(TYPES[0], Layout::NT, [3, 68, 264]);
-    out.push(Case { spec: batch.spec.batch(Some(3)), recipe: Recipe::Gemv(Gemv { parts: 1, ..along_k[1] }), ..batch });
+    for staged in [false, true] {
+        let recipe = Recipe::Gemv(Gemv { parts: 1, staged, ..along_k[1] });
+        out.push(Case { spec: batch.spec.batch(Some(3)), recipe, ..batch.clone() });
+    }
     out
 }
 
