@@ -215,10 +215,8 @@ impl Mma {
     /// up have small blocks.
     fn can_release(&self, spec: &GemmSpec, target: &Target) -> bool {
         let small = self.routes.contains(&Source::Packed) || self.parts > 1 && !self.adds_in_cluster();
-        let blocks = self.blocks(spec);
-        let even = releases_early(blocks, self.resident(spec, target), &target.device());
-        let few = self.adds_in_cluster() && 2 * blocks <= i64::from(target.device().multiprocessors);
-        small || even && !few
+        let cluster = if self.adds_in_cluster() { self.parts } else { 1 };
+        small || releases_early(self.blocks(spec), self.resident(spec, target), cluster, &target.device())
     }
 
     /// The same parts, which the blocks of a cluster add up; `None` where they cannot.

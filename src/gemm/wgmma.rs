@@ -323,8 +323,8 @@ impl Wgmma {
         }
         // The kernels that pack operands or add parts up have small blocks.
         let small = self.routes.contains(&Source::Packed) || self.parts > 1 && !self.adds_in_cluster();
-        let even = releases_early(self.blocks(spec), self.resident(spec, target), &target.device())
-            && !(self.adds_in_cluster() && 2 * self.blocks(spec) <= i64::from(processors(target)));
+        let cluster = if self.adds_in_cluster() { self.parts } else { self.cluster.iter().product() };
+        let even = releases_early(self.blocks(spec), self.resident(spec, target), cluster, &target.device());
         Wgmma { grid_dependency: if small || even { 2 } else { 1 }, ..self }
     }
 }

@@ -122,7 +122,7 @@ fn large_and_thin_products_of_bytes_come_to_wgmma_and_small_ones_need_not() {
     assert!(chosen([4096; 3]) && chosen([1024; 3]));
     // The rows of C are the columns of instructions.
     assert!(chosen([16, 4096, 4096]));
-    assert!(!chosen([16, 64, 64]));
+    assert!(!chosen([64, 64, 16]));
     let portable = recommend(&gemm([4096; 3], BYTES, Layout::NT), &Target::sm_90()).unwrap();
     assert!(!multiplies(&portable));
 }
