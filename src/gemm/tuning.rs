@@ -92,7 +92,7 @@ pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;
 pub(super) const PINGPONG_GAIN: f64 = 0.98;
 /// The share of the first candidate's cycles below which ping-pong with swapped operands precedes it. An estimate: with a predicted gain of a few
 /// per cent such tiles took 0.965 to 1.023 of its time on an H100 (h100-2026-11-25/choice.md), with a predicted gain of 13 % f16 NN 5120^3 took
-/// 0.996 of the library's speed instead of 0.908 (shapes.md, and a run without record).
+/// 0.996 of the library's speed instead of 0.908 (no record was kept).
 pub(super) const SWAPPED_GAIN: f64 = 0.93;
 /// A difference of cycles that is noise.
 pub(super) const SAME_CYCLES: f64 = 1.005;

@@ -9,7 +9,8 @@
 //! - `data`: where data is: TMA boxes, fragments, flat buffers, vectors, cp.async copies, the shared-memory plan
 //! - `pipeline`: software pipelining and warp specialization
 //! - `sync`: dependences, and the barriers, mbarriers, fences and waits that order them
-//! - `finalize`: how loops, addresses and hints become code: which loops are written out, which remainders are counted, how large the kernel is
+//! - `finalize`: how loops, addresses and hints become code: which loops are written out, where conditions are asked, which remainders are
+//!   counted, how large the kernel is
 
 mod data;
 mod finalize;
@@ -157,6 +158,12 @@ pub const PASSES: &[Pass] = &[
         promise: "every loop says how many iterations are written out in its body",
         holds: promise::unrolled,
         run: finalize::unroll::run,
+    },
+    Pass {
+        name: "conditions",
+        promise: "no loop that is written out asks one condition around loads from device memory in each iteration",
+        holds: promise::conditions_outside,
+        run: finalize::conditions::run,
     },
     Pass {
         name: "zigzag",

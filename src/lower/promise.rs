@@ -70,6 +70,14 @@ pub fn unrolled(kernel: &LoweredKernel) -> Kept {
     no_loop(kernel, open, "is neither written out nor left")
 }
 
+/// The pass has nothing more to do.
+pub fn conditions_outside(kernel: &LoweredKernel) -> Kept {
+    match finalize::conditions::outside(kernel.func.body.clone(), &kernel.func) == kernel.func.body {
+        true => Ok(()),
+        false => Err("a loop asks one condition in each iteration".to_string()),
+    }
+}
+
 /// The direction of a loop is known where the loop is written out.
 pub fn directed(kernel: &LoweredKernel) -> Kept {
     let known =

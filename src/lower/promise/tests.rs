@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::error::Code;
-use crate::ir::{Axis, Elect, If, Index, Pipeline, Sync, SyncKind};
+use crate::ir::{Axis, Elect, Expr, If, Index, Pipeline, Store, Sync, SyncKind};
 use crate::loom::Schedule;
 use crate::lower::lower_traced;
 
@@ -147,6 +147,18 @@ fn forget_the_copies(kernel: &mut LoweredKernel) {
     each_loop(kernel, &mut |l| l.code.copies = None);
 }
 
+fn ask_in_each_iteration(kernel: &mut LoweredKernel) {
+    let input = kernel.func.params[0];
+    let tile = used(&kernel.func).into_iter().find(|b| kernel.func.buffer(*b).scope == Scope::Shared).unwrap();
+    each_loop(kernel, &mut |l| {
+        let first = Expr::Load { buffer: input, indices: vec![Index::Int(0)], lanes: 1 };
+        let cond = Cond::lt(Index::Int(0), 1);
+        let body = vec![Stmt::Store(Store::new(tile, vec![Index::Int(0)], first))];
+        l.body = vec![Stmt::If(If { cond, body })];
+        (l.extent, l.code.copies) = (Index::Int(2), Some(2));
+    });
+}
+
 fn depend_on_itself(kernel: &mut LoweredKernel) {
     each_loop(kernel, &mut |l| l.code.backwards = Some(l.var.into()));
 }
@@ -182,7 +194,7 @@ fn write_out_a_million_copies(kernel: &mut LoweredKernel) {
 /// A pass, a program, a damage to the kernel after the pass, and what the check says of it.
 type Damage = (&'static str, &'static str, fn(&mut LoweredKernel), &'static str);
 
-const DAMAGES: [Damage; 24] = [
+const DAMAGES: [Damage; 25] = [
     ("cross_thread", SIMT, reduce_over_threads, "reduces over a bound loop"),
     ("blocks", SIMT, guard_a_block, "is more than a label"),
     ("bind", SIMT, bind_loops, "is bound"),
@@ -202,6 +214,7 @@ const DAMAGES: [Damage; 24] = [
     ("narrow", ROWS, convert_once, "are converted once for readers on both sides of a barrier"),
     ("permute", MMA, permute_everything, "permutes no bytes"),
     ("unroll", SIMT, forget_the_copies, "is neither written out nor left"),
+    ("conditions", SIMT, ask_in_each_iteration, "asks one condition in each iteration"),
     ("zigzag", SIMT, depend_on_itself, "has a direction that no loop around it determines"),
     ("counters", ROLES, count_nothing, "counts what is no remainder"),
     ("descriptors", ROLES, add_in_front, "a constant is added outside the inline PTX of wgmma"),
