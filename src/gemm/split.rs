@@ -1,8 +1,8 @@
 //! GEMMs with too few tiles to fill a device: warps or blocks divide the sum over k of a tile.
 //!
 //! *Slices* (sliced-K): groups of warps of a block alternate along k, each with the whole tile in its registers; the block adds their
-//! tiles in shared memory. *Parts* (split-K): blocks sum over parts of k. They store them to workspace, and a second kernel adds them;
-//! or the blocks that have the parts of a tile are a cluster, and store them to each other's shared memory.
+//! tiles in shared memory. *Parts* (split-K): each block sums over a part of k. A second kernel adds the parts up from workspace, or the blocks
+//! of a cluster add them up through distributed shared memory.
 //! Both add in one fixed order. Slices keep a multiprocessor busy whose block has a small tile,
 //! parts give work to multiprocessors that have none.
 
@@ -98,8 +98,7 @@ impl Split {
 pub enum Combine {
     /// A second kernel, from workspace.
     Kernel,
-    /// The blocks of a cluster, which have the parts of one tile: each adds up its share of the rows or columns, which the others store
-    /// to its shared memory.
+    /// The blocks of a cluster, through distributed shared memory. Each adds up its share of the rows or columns of the tile.
     Cluster,
 }
 
@@ -115,7 +114,7 @@ pub(super) fn split_k(s: &mut Steps, parts: i64, combine: Combine) {
     };
 }
 
-/// The loop over parts among the loops of the grid, and inside of a loop over tiles among those of a cluster; empty where it is not.
+/// Where the loop over parts belongs: outside the loops over tiles (a grid axis), or inside them (the cluster). The other name is empty.
 pub(super) fn part_loops(parts: i64, combine: Combine) -> [&'static str; 2] {
     match (parts, combine) {
         (1, _) => ["", ""],
@@ -131,11 +130,11 @@ pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 9
 const ADDING: i64 = 128;
 /// Banks of shared memory, each of an element of 32 bits.
 const BANKS: i64 = 32;
-/// Banks from a row of parts to the next one, by which the lanes of a warp meet none twice: those that store pairs of columns of eight rows, and
-/// those that store one column of eight rows.
-pub(super) const PAIRS_APART: i64 = 8;
-pub(super) const LANES_APART: i64 = 4;
-/// Rows of a tile of which some may lie beyond C.
+/// The row pitch of accumulators in shared memory, modulo the banks, at which a warp's stores have no bank conflicts. A warp stores 8 rows by 4
+/// pairs of adjacent columns, with swapped operands 8 columns by 8 rows, one element at a time.
+pub(super) const PITCH_OF_PAIRS: i64 = 8;
+pub(super) const PITCH_OF_ELEMENTS: i64 = 4;
+/// Rows up to which the blocks of a cluster divide the columns of a tile. Some of so few rows may be padding, which would leave blocks idle.
 const FEW_ROWS: i64 = 16;
 /// Elements that a thread reads at once to add parts up.
 const VECTOR: i64 = 4;
@@ -154,9 +153,8 @@ pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: 
     }
 }
 
-/// The rows or columns of a tile of which each of so many blocks adds up the parts: the dimension, and how many.
-///
-/// Rows are long runs of C. Of tiles with few rows some blocks would have rows beyond C alone.
+/// How the blocks of a cluster divide a tile to add up its parts: the dimension (rows 0, columns 1), and its extent in a block. Rows come first,
+/// because a block then stores longer contiguous runs of C.
 fn share(tile: [i64; 2], parts: i64) -> Option<(usize, i64)> {
     let order = if tile[0] > FEW_ROWS { [0, 1] } else { [1, 0] };
     order.into_iter().find(|d| tile[*d] % parts == 0).map(|d| (d, tile[d] / parts))
@@ -175,25 +173,25 @@ pub(super) struct ClusterTile {
     pub parts: i64,
     /// Threads of a block.
     pub threads: i64,
-    /// Banks from a row of parts in shared memory to the next one.
-    pub banks: i64,
-    /// Whether a part leaves in vectors from a copy in shared memory.
+    /// The row pitch in shared memory, modulo the banks.
+    pub pitch: i64,
+    /// Whether a part is copied to the block's own shared memory first, and stored to the other blocks in vectors.
     pub is_staged: bool,
 }
 
 impl ClusterTile {
-    /// Keeps a part in registers of the warps or warpgroups that loop `at` runs over.
+    /// Keeps the accumulators of a part in registers. Loop `at` runs over warps or warpgroups.
     pub fn keep(&self, s: &mut Steps, at: &str) {
         if self.is_staged {
             s.cache_write("parts", "parts", Scope::Shared, "C_s").cache_write("parts", "C_s", Scope::Fragment, "C_f");
             s.reverse_compute_at("C_f", at).reverse_compute_at("C_s", "part").made(["s0", "s1"]);
-            s.storage_align("C_s", 1, BANKS, self.banks);
+            s.storage_align("C_s", 1, BANKS, self.pitch);
         } else {
             s.cache_write("parts", "parts", Scope::Fragment, "C_f").reverse_compute_at("C_f", at);
         }
     }
 
-    /// Adds the parts up under the loop `tile` over tiles: each block has equally many rows or columns of the tile in its shared memory.
+    /// Adds up the parts of a tile, under loop `tile`. Each block adds up an equal share of its rows or columns.
     pub fn combine(&self, s: &mut Steps, accumulators: Accumulators, padding: &Padding) {
         let (along, share) = share(self.tile, self.parts).unwrap_or((0, self.tile[0]));
         let by_block = IndexMap::new(["p", "i", "j"], |[p, i, j]| {
@@ -203,7 +201,7 @@ impl ClusterTile {
             let [i, j] = at;
             vec![block, p, i, j]
         });
-        s.transform_layout("parts", by_block).storage_align("parts", 2, BANKS, self.banks);
+        s.transform_layout("parts", by_block).storage_align("parts", 2, BANKS, self.pitch);
         let stored = accumulators.keep_padded_in_registers(s, padding, "C_l");
         s.reverse_compute_at(accumulators.block(), "tile").made(["ci", "cj"]);
         if self.is_staged {
@@ -225,8 +223,8 @@ impl ClusterTile {
     }
 }
 
-/// Threads that share a side of C: a power of two that divides it, so that no thread asks in each part whether it has an element; a whole block
-/// where only less than a warp would.
+/// Threads along a dimension of C: the largest power of two that divides its extent, so that no bound is checked. If that is less than a warp,
+/// a whole block.
 fn adding(side: i64) -> i64 {
     let divisor = (1i64 << side.trailing_zeros()).min(ADDING);
     if divisor >= LANES { divisor } else { ADDING.min(side) }
@@ -256,23 +254,23 @@ pub(super) fn parts_bytes(tile: [i64; 2], parts: i64) -> i64 {
     }
 }
 
-/// Bytes of shared memory for a tile of sums whose rows begin a few banks apart.
+/// Bytes of shared memory for the accumulators of a tile, with padded rows.
 pub(super) fn staged_bytes([rows, columns]: [i64; 2]) -> i64 {
-    4 * rows * (up(columns, BANKS) * BANKS + PAIRS_APART)
+    4 * rows * (up(columns, BANKS) * BANKS + PITCH_OF_PAIRS)
 }
 
-/// Bytes of the sums of a tile.
+/// Bytes of the accumulators of a tile.
 fn tile_bytes(tile: [i64; 2]) -> i64 {
     4 * tile[0] * tile[1]
 }
 
-/// Whether a part of a tile is stored to other blocks in vectors, from a copy in shared memory. Threads then divide by the columns of the tile,
-/// which are shifts if they are a power of two.
+/// Whether a part is copied to the block's own shared memory first. Its columns are a power of two, so that indices divide by shifts and
+/// the verifier can prove the layout.
 pub(super) fn stages_parts(tile: [i64; 2]) -> bool {
     tile_bytes(tile) >= tuning::STAGED_PARTS && tile[1].count_ones() == 1
 }
 
-/// Cycles in which a block of a cluster stores its part of a tile to the others, and waits for theirs.
+/// Cycles in which a block stores its part of a tile to the other blocks of its cluster and waits for theirs.
 pub(super) fn sharing_out(tile: [i64; 2], parts: i64, is_staged: bool) -> f64 {
     let (rate, fixed) = match is_staged {
         true => (tuning::CLUSTER_VECTOR_BYTES, tuning::CLUSTER_STAGED),

@@ -97,17 +97,16 @@ pub(super) const SWAPPED_GAIN: f64 = 0.93;
 /// A difference of cycles that is noise.
 pub(super) const SAME_CYCLES: f64 = 1.005;
 
-/// Cycles for each block of a cluster in which they wait for each other before they add up parts; bytes that a block stores to others in a cycle,
-/// as lanes have them; the same in vectors from shared memory, and cycles of the way there. A fit to seven tiles of 16 to 64 KB on an H100:
-/// 80x2528x1872 in 80 x 64 (2 parts, 7.1 us) and 80 x 128 (4 parts, 9.1 us, in vectors 8.1), 128x3040x1520 in 128 x 64 (2 parts, 7.7 us) and
-/// 128 x 128 (4 parts, 11.2 us, in vectors 9.5), 64x512x12800 in 64 x 64 (8 parts, 9.4 us).
+/// The cost of adding up parts through distributed shared memory: barrier cycles for each block of the cluster; bytes a cycle that a block
+/// stores from fragments; bytes a cycle in vectors of 16 bytes from its own shared memory, and cycles of the copy there. A fit to seven tiles
+/// of 16 to 64 KB on one H100 (no record was kept): 80x2528x1872 in 80 x 64 (2 parts, 7.1 us) and 80 x 128 (4 parts, 9.1 us, in vectors 8.1),
+/// 128x3040x1520 in 128 x 64 (2 parts, 7.7 us) and 128 x 128 (4 parts, 11.2 us, in vectors 9.5), 64x512x12800 in 64 x 64 (8 parts, 9.4 us).
 pub(super) const CLUSTER_BLOCK: f64 = 300.0;
 pub(super) const CLUSTER_BYTES: f64 = 4.4;
 pub(super) const CLUSTER_VECTOR_BYTES: f64 = 7.0;
 pub(super) const CLUSTER_STAGED: f64 = 1900.0;
-/// Bytes of a tile from which on vectors gain.
+/// Bytes of the accumulators of a tile from which on vectors take less time.
 pub(super) const STAGED_PARTS: i64 = 32 << 10;
-
-/// The share of device memory's rate that a GEMM loses of which every multiprocessor but one is idle: with 64 of 132 that have a block 3 % were lost
-/// on an H100, with 86 up to 10 % (8x4096x4096 and 8x11008x4096 NT of f16).
+/// The share of the device memory bandwidth that is lost if all multiprocessors but one are idle. An estimate: on an H100 a loss of 3 % with 64
+/// busy ones of 132 and of up to 10 % with 86 (8x4096x4096 and 8x11008x4096 NT of f16; no record was kept).
 pub(super) const IDLE_LOSS: f64 = 0.1;

@@ -26,7 +26,7 @@ use super::operand::{Operand, multiple_of_result, up};
 use super::packing::{Packing, Source, transposes};
 use super::padding::Padding;
 use super::split::{
-    ClusterTile, Combine, LANES_APART, PAIRS_APART, PARTS, combine_parts, part_loops, shares_out, split_k,
+    ClusterTile, Combine, PARTS, PITCH_OF_ELEMENTS, PITCH_OF_PAIRS, combine_parts, part_loops, shares_out, split_k,
 };
 use super::staging::{Staging, present, source};
 use super::tiles;
@@ -506,7 +506,7 @@ impl Wgmma {
                 tile: self.block,
                 parts: self.parts,
                 threads: 128 * self.warpgroups,
-                banks: if self.swap_ab.is_swapped() { LANES_APART } else { PAIRS_APART },
+                pitch: if self.swap_ab.is_swapped() { PITCH_OF_ELEMENTS } else { PITCH_OF_PAIRS },
                 is_staged: self.stages_parts(),
             };
             shared.keep(s, self.warpgroup_loop());

@@ -155,14 +155,17 @@ const V100: Device = Device {
     ..COMMON
 };
 
+/// Multiprocessors of a GPC of Hopper, of which some have 18.
+const GPC: i64 = 16;
+
 impl Device {
-    /// Multiprocessors that clusters of so many blocks, one on each, have at once. A cluster does not span two groups of multiprocessors,
-    /// each of which has 16 or 18.
+    /// Multiprocessors that resident clusters of so many blocks use at most, one block on each. A cluster lies in one GPC, of which 16
+    /// multiprocessors are counted.
     pub fn multiprocessors_in_clusters(&self, blocks: i64) -> i64 {
         let all = i64::from(self.multiprocessors);
         let Some(of_four) = self.clusters_of_four.filter(|_| blocks > 2) else { return all / blocks * blocks };
-        let group = 16;
-        i64::from(of_four) * 4 / group * (group / blocks * blocks) + i64::from(of_four) * 4 % group / blocks * blocks
+        let (usable, whole) = (4 * i64::from(of_four), |n: i64| n / blocks * blocks);
+        usable / GPC * whole(GPC) + whole(usable % GPC)
     }
 
     /// Every device; of each chip first the one that recommendations are made for.
@@ -189,6 +192,14 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// cuOccupancyMaxActiveClusters of an H100: 66, 30 and 15.
+    #[test]
+    fn clusters_leave_multiprocessors_idle() {
+        let used = [1, 2, 4, 8].map(|blocks| H100_SXM.multiprocessors_in_clusters(blocks));
+        assert_eq!(used, [132, 2 * 66, 4 * 30, 8 * 15]);
+        assert_eq!(A100_SXM.multiprocessors_in_clusters(1), 108);
+    }
 
     #[test]
     fn every_chip_has_a_device() {

@@ -3,7 +3,7 @@
 use super::{Epilogue, Mma, Names, present};
 use crate::gemm::epilogue::divide_rows;
 use crate::gemm::operand::multiple_of_result;
-use crate::gemm::split::{ClusterTile, Combine, PAIRS_APART, combine_parts};
+use crate::gemm::split::{ClusterTile, Combine, PITCH_OF_PAIRS, combine_parts};
 use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
 use crate::target::{Features, Target};
@@ -123,7 +123,7 @@ impl Mma {
             Combine::Kernel => combine_parts(s, names.whole, &padding, self.begins_early),
             Combine::Cluster => {
                 let (tile, parts, threads) = (self.block, self.parts, self.threads());
-                let shared = ClusterTile { tile, parts, threads, banks: PAIRS_APART, is_staged: false };
+                let shared = ClusterTile { tile, parts, threads, pitch: PITCH_OF_PAIRS, is_staged: false };
                 shared.combine(s, names.whole, &padding);
             }
         }

@@ -1,9 +1,8 @@
-//! Tiles for products of few rows or columns, which the columns of instructions are: rows of C with swapped operands (C^T = B^T A^T).
+//! Tiles for products of few rows or columns. The n extent of a wgmma is the short dimension of C: N, or M with swapped operands (C^T = B^T A^T).
 //!
-//! C has few such tiles, so blocks may have parts of their sums, which those of a cluster add up. The longer operand passes through a ring as
-//! deep as shared memory.
+//! C has few such tiles, so k is divided among the blocks of a cluster (split-K). The ring has as many stages as shared memory holds.
 
-use super::{Accumulators, DEPTH, Epilogue, ROWS, SwapAb, Wgmma, bytes, known, room, shares_out, up};
+use super::{Accumulators, DEPTH, Epilogue, PARTS, ROWS, SwapAb, Wgmma, bytes, known, room, shares_out, up};
 use crate::gemm::split::Combine;
 use crate::gemm::work::ranked;
 use crate::target::{Features, Target};
@@ -21,10 +20,8 @@ const LONG: [(i64, i64); 3] = [(ROWS, 1), (2 * ROWS, 1), (2 * ROWS, 2)];
 const MOST_ACCUMULATORS: i64 = 128;
 /// Stages of the ring at most.
 const STAGES: i64 = 16;
-/// Parts of k.
-const PARTS: [i64; 6] = [1, 2, 3, 4, 6, 8];
-/// Bytes of the shortest rows of panels that run along rows of C. TMA takes shorter ones as slowly: 16x9888x128 TT of f16 takes 5.2 us on an H100
-/// with 16 bytes, 2.7 by mma.sync.
+/// Bytes of the shortest rows of a TMA box of an MN-major operand. With 16 bytes 16x9888x128 TT of f16 takes 5.2 us on an H100, by mma.sync 2.7
+/// (no record was kept). Why is not known.
 const PANEL: i64 = 64;
 
 impl Wgmma {
@@ -34,13 +31,13 @@ impl Wgmma {
         if !known || spec.batch.is_some() {
             return Vec::new();
         }
-        let mut all = Vec::new();
+        let (mut all, most) = (Vec::new(), i64::from(target.limits.cluster));
         for (swap_ab, few) in [(SwapAb::Swapped, spec.m), (SwapAb::Straight, spec.n)] {
             for columns in columns(few, bytes(spec.a)) {
                 for (long, warpgroups) in LONG {
                     let block = if swap_ab.is_swapped() { [columns, long] } else { [long, columns] };
                     let of = |parts| Wgmma::thin(spec, swap_ab, (block, warpgroups), parts, target);
-                    all.extend(PARTS.into_iter().filter_map(of));
+                    all.extend(PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of));
                 }
             }
         }
@@ -87,7 +84,7 @@ impl Wgmma {
             return None;
         }
         let divided = Wgmma { parts, epilogue: Epilogue::Direct, combine: Combine::Cluster, ..w };
-        let adds = shares_out(block, parts, 128 * warpgroups) && parts <= i64::from(target.limits.cluster);
+        let adds = shares_out(block, parts, 128 * warpgroups);
         let w = if parts > 1 { divided } else { w }.with_slots(spec, target, STAGES);
         ((parts == 1 || adds) && w.shared(spec) <= room(target)).then_some(w)
     }

@@ -69,15 +69,11 @@ fn of_blocks(func: &mut Func, id: BufferId, (rank, blocks): (&Index, i64), env: 
         e
     });
     let body = visit::rewrite(body, &mut |mut s| {
-        match &mut s {
-            Stmt::Store(store) if store.buffer == id => {
-                let other = own(&mut store.indices);
-                store.remote = other.map(|number| Remote { peers: Peers::One(number), full: None });
-            }
-            Stmt::Call(call) if call.operands.iter().any(|o| o.buffer == id) => {
-                failed.get_or_insert(Index::Int(0));
-            }
-            _ => {}
+        if let Stmt::Store(store) = &mut s
+            && store.buffer == id
+        {
+            let other = own(&mut store.indices);
+            store.remote = other.map(|number| Remote { peers: Peers::One(number), full: None });
         }
         vec![s]
     });

@@ -75,7 +75,7 @@ pub struct Site {
     cond: Cond,
     /// The loops around it.
     loops: Vec<(Var, i64)>,
-    /// It writes to the same bytes of all blocks of the cluster: a copy, or a store.
+    /// It writes to shared memory of other blocks of the cluster: a multicast copy, or a store.
     pub to_peers: bool,
     /// The name of the block around it.
     pub block: String,
