@@ -317,6 +317,10 @@ impl<'c, 'm> Pairs<'c, 'm> {
     fn joined(&mut self, pair: VectorValue<'c>) -> Result<IntValue<'c>> {
         let word = self.context.i16_type();
         let lanes = [self.lane(pair, 0)?, self.lane(pair, 1)?];
+        // The builder has no place for the bits of a constant before the first instruction is replaced.
+        if let Some([low, high]) = constant_bits(lanes) {
+            return Ok(word.const_int(low | high << 8, false));
+        }
         if let Some(i) = pair.as_instruction() {
             let kept = self.form(i) == Some(Form::Kept);
             let last = lanes[1].and_then(|lane| lane.as_instruction()).filter(|_| kept);
@@ -404,6 +408,12 @@ impl<'c, 'm> Pairs<'c, 'm> {
         self.builder.position_before(&next);
         Ok(())
     }
+}
+
+/// The bits of lanes that are constant. An undefined lane is 0.
+fn constant_bits(lanes: [Option<IntValue<'_>>; 2]) -> Option<[u64; 2]> {
+    let [low, high] = lanes.map(|lane| lane.map_or(Some(0), |lane| lane.get_zero_extended_constant()));
+    Some([low?, high?])
 }
 
 /// Whether each lane of the result is the same operation on lanes of the operands, or a lane of an operand.

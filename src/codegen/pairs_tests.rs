@@ -72,3 +72,9 @@ fn other_instructions_keep_their_pairs_in_their_block() {
     assert!(middle.contains("freeze <2 x i8>") && middle.contains("insertelement <2 x i8>"), "{text}");
     assert!(!end.split_once('\n').unwrap().1.contains("<2 x i8>") && text.contains("load i16"), "{text}");
 }
+
+#[test]
+fn a_constant_pair_is_a_constant_word() {
+    let text = replaced("  store <2 x i8> <i8 1, i8 -2>, ptr %p, align 2\n  ret void\n");
+    assert!(text.contains("store i16 -511, ptr %p, align 2"), "{text}");
+}
