@@ -8,7 +8,7 @@ mod typed;
 
 pub use typed::Element;
 
-use crate::dtype::{Class, DType};
+use crate::dtype::{Class, DType, TF32};
 use crate::error::{Code, Error, Result};
 use half::{bf16, f16};
 use std::fmt;
@@ -180,7 +180,8 @@ impl Array {
         match self.dtype {
             DType::F16 => f16::from_le_bytes(bytes(b, i * n)).to_f64(),
             DType::Bf16 => bf16::from_le_bytes(bytes(b, i * n)).to_f64(),
-            DType::F32 | DType::Tf32 => f64::from(f32::from_le_bytes(bytes(b, i * n))),
+            DType::F32 => f64::from(f32::from_le_bytes(bytes(b, i * n))),
+            DType::Tf32 => f64::from(f32::from_bits(u32::from_le_bytes(bytes(b, i * n)) & TF32)),
             DType::F64 => f64::from_le_bytes(bytes(b, i * n)),
             DType::E4m3 => fp8_value(b[i], 4, 3),
             DType::E5m2 => fp8_value(b[i], 5, 2),
@@ -196,7 +197,8 @@ impl Array {
         }
     }
 
-    /// Writes the element at a flat position, rounded to nearest even (floats) or truncated and wrapped (integers).
+    /// Writes the element at a flat position, rounded to nearest even (floats; of two tf32 as near the one away from zero) or truncated and
+    /// wrapped (integers).
     ///
     /// # Panics
     /// Where there is no such element, as indexing a slice does.
@@ -206,7 +208,8 @@ impl Array {
         match self.dtype {
             DType::F16 => put(&f16::from_f64(value).to_le_bytes()),
             DType::Bf16 => put(&bf16::from_f64(value).to_le_bytes()),
-            DType::F32 | DType::Tf32 => put(&(value as f32).to_le_bytes()),
+            DType::F32 => put(&(value as f32).to_le_bytes()),
+            DType::Tf32 => put(&tf32(value).to_le_bytes()),
             DType::F64 => put(&value.to_le_bytes()),
             DType::E4m3 => put(&[fp8_bits(value, 4, 3)]),
             DType::E5m2 => put(&[fp8_bits(value, 5, 2)]),
@@ -321,6 +324,19 @@ pub fn fp8_bits(value: f64, exponent_bits: u32, mantissa_bits: u32) -> u8 {
     sign | if up { high } else { low }
 }
 
+/// The nearest tf32, of two the one away from zero (PTX ISA, cvt.rna).
+pub(crate) fn tf32(value: f64) -> f32 {
+    let near = value as f32;
+    if !near.is_finite() {
+        return if near.is_nan() { f32::from_bits(f32::NAN.to_bits() & TF32) } else { near };
+    }
+    let below = f32::from_bits(near.to_bits() & TF32);
+    let above = f32::from_bits(below.to_bits() + !TF32 + 1);
+    // The next one above the largest is 2^128, which f64 holds.
+    let step = 2.0 * (f64::from(f32::from_bits(below.to_bits() | 1 << 12)) - f64::from(below)).abs();
+    if value.abs() - f64::from(below).abs() >= step / 2.0 { above } else { below }
+}
+
 /// The error function to about 1e-15: its power series near 0, the continued fraction of erfc beyond
 /// (Abramowitz and Stegun 7.1.6 and 7.1.14).
 pub fn erf(x: f64) -> f64 {
@@ -346,6 +362,27 @@ pub fn erf(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tf32_has_eleven_digits_and_ties_go_away_from_zero() {
+        let half = 2f64.powi(-11);
+        for (value, rounded) in [
+            (1.0 + half, 1.0 + 2.0 * half),
+            (-1.0 - half, -1.0 - 2.0 * half),
+            (1.0 + half - 2f64.powi(-50), 1.0),
+            (f64::from(f32::MAX), f64::INFINITY),
+            (2f64.powi(128) - 2f64.powi(116) - 2f64.powi(90), 2f64.powi(128) - 2f64.powi(117)),
+            (2f64.powi(-137), 2f64.powi(-136)),
+            (-0.0, -0.0),
+        ] {
+            let found = f64::from(tf32(value));
+            assert!(found == rounded && found.is_sign_negative() == rounded.is_sign_negative(), "{value:e}: {found:e}");
+        }
+        assert!(tf32(f64::NAN).is_nan());
+        let mut array = Array::zeros(DType::Tf32, &[1]).unwrap();
+        array.set(0, 1.0 + half);
+        assert_eq!(array.get(0), 1.0 + 2.0 * half);
+    }
     use approx::assert_abs_diff_eq;
 
     #[test]

@@ -16,7 +16,7 @@ pub enum DType {
     F32,
     /// IEEE binary64.
     F64,
-    /// f32 storage of which tensor cores read the upper 19 bits.
+    /// f32 storage of which the upper 19 bits are the value: tensor cores read no others.
     Tf32,
     /// 8-bit float, 4 exponent bits, no infinities.
     E4m3,
@@ -41,6 +41,9 @@ pub enum DType {
     /// A truth value. In memory it is a byte, of which any value but 0 is true; what a program writes is 0 or 1.
     Bool,
 }
+
+/// The bits of an f32 that are the value of a [`DType::Tf32`].
+pub(crate) const TF32: u32 = !0x1fff;
 
 /// What kind of number a type holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

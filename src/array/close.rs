@@ -2,6 +2,7 @@
 //! take arrays.
 
 use super::Array;
+use crate::dtype::{DType, TF32};
 use approx::{AbsDiffEq, RelativeEq, UlpsEq};
 
 impl Array {
@@ -103,10 +104,12 @@ impl UlpsEq for Array {
 }
 
 impl Array {
-    /// The bits of a float element. Numbers of one sign are ordered by magnitude as their bits are.
+    /// The bits of a float element that are its value. Numbers of one sign are ordered by magnitude as their bits are.
     fn bits(&self, i: usize) -> u64 {
         let bytes = self.dtype.bits() as usize / 8;
-        self.bytes[i * bytes..(i + 1) * bytes].iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte))
+        let bits =
+            self.bytes[i * bytes..(i + 1) * bytes].iter().rev().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
+        if self.dtype == DType::Tf32 { bits >> TF32.trailing_zeros() } else { bits }
     }
 }
 
@@ -142,7 +145,9 @@ mod tests {
         for dtype in FLOATS {
             let one = of(dtype, &[1.0]);
             let mut next = one.clone();
-            next.bytes[0] += 3;
+            // The lowest bit of a tf32 is bit 13.
+            let at = if dtype == DType::Tf32 { (1, 3 << 5) } else { (0, 3) };
+            next.bytes[at.0] += at.1;
             assert_ulps_eq!(one, next, epsilon = 0.0, max_ulps = 3);
             assert_ulps_ne!(one, next, epsilon = 0.0, max_ulps = 2);
             assert_ulps_ne!(one, of(dtype, &[-1.0]), epsilon = 0.0, max_ulps = u32::MAX);

@@ -278,19 +278,8 @@ impl<'c, 'm> Builder<'c, 'm> {
         Ok(call.try_as_basic_value())
     }
 
-    /// Inline PTX that the lanes of a warp execute together, with an effect on memory; its results and its arguments are
-    /// 32-bit integers.
-    pub fn inline(
-        &self,
-        text: String,
-        constraints: String,
-        results: usize,
-        args: &[Value<'c>],
-    ) -> Result<ValueKind<'c>> {
-        self.asm(text, constraints, &vec![self.i32().into(); results], args)
-    }
-
-    /// Inline PTX with results and arguments of any type; several results come as the fields of one value.
+    /// Inline PTX that the lanes of a warp execute together, with results and arguments of any type; several results come as the fields of
+    /// one value.
     pub fn asm(
         &self,
         text: String,

@@ -4,7 +4,7 @@ use super::body::Body;
 use super::builder::Value;
 use super::packed::is_packed;
 use super::value::{Data, is_unsigned};
-use crate::dtype::{Class, DType};
+use crate::dtype::{Class, DType, TF32};
 use crate::error::Result;
 use inkwell::values::InstructionOpcode as Op;
 use inkwell::{FloatPredicate, IntPredicate};
@@ -17,6 +17,12 @@ impl<'c> Body<'c, '_, '_> {
             (true, _) => return self.cast(to, self.spread_out(from)?),
             (_, true) => return self.cast_to_packed(to, from),
             _ => {}
+        }
+        if from.dtype == DType::Tf32 {
+            return self.cast(to, Data { value: self.tf32_to_f32(from)?, dtype: DType::F32, ..from });
+        }
+        if to == DType::Tf32 {
+            return Ok(Data { value: self.to_tf32(from)?, dtype: to, lanes: from.lanes });
         }
         let value = match (from.dtype.class(), to.class()) {
             (Class::Float, Class::Float) => self.float_to_float(to, from)?,
@@ -48,9 +54,7 @@ impl<'c> Body<'c, '_, '_> {
 
     fn float_to_float(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
         let ty = self.b.shape(to, from.lanes)?;
-        let same_format = |d: DType| matches!(d, DType::F32 | DType::Tf32);
         match (from.dtype, to) {
-            (a, b) if same_format(a) && same_format(b) => Ok(from.value),
             // There is no single conversion; f32 holds f16 exactly.
             (DType::F16, DType::Bf16) | (DType::Bf16, DType::F16) => {
                 let wide = self.cast(DType::F32, from)?;
@@ -65,18 +69,47 @@ impl<'c> Body<'c, '_, '_> {
     /// Rounding to f32 and then to bf16 would round twice. Rounded to odd first, the second rounding is the only one
     /// that counts (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums").
     fn f64_to_bf16(&self, x: Value<'c>) -> Result<Value<'c>> {
+        self.b.cast(Op::FPTrunc, self.f64_to_odd(x)?, self.b.element(DType::Bf16)?)
+    }
+
+    /// An f64 as the f32 towards zero, its last bit 1 where that is not exact.
+    fn f64_to_odd(&self, x: Value<'c>) -> Result<Value<'c>> {
         let truncated = self.b.intrinsic("llvm.nvvm.d2f.rz", &[], &[x])?;
         let back = self.b.cast(Op::FPExt, truncated, x.get_type())?;
         let inexact = self.b.compare_float(FloatPredicate::UNE, back, x)?;
-        self.odd_to_bf16(truncated, inexact)
+        self.odd(truncated, inexact)
     }
 
-    fn odd_to_bf16(&self, truncated: Value<'c>, inexact: Value<'c>) -> Result<Value<'c>> {
+    fn odd(&self, truncated: Value<'c>, inexact: Value<'c>) -> Result<Value<'c>> {
         let bits = self.b.cast(Op::BitCast, truncated, self.b.i32().into())?;
         let sticky = self.b.cast(Op::ZExt, inexact, self.b.i32().into())?;
         let odd = self.b.binary(Op::Or, bits, sticky)?;
-        let odd = self.b.cast(Op::BitCast, odd, self.b.element(DType::F32)?)?;
-        self.b.cast(Op::FPTrunc, odd, self.b.element(DType::Bf16)?)
+        self.b.cast(Op::BitCast, odd, self.b.element(DType::F32)?)
+    }
+
+    /// The bits that are the value.
+    fn tf32_to_f32(&self, from: Data<'c>) -> Result<Value<'c>> {
+        self.b.per_lane(&[from.value], from.lanes, |v| {
+            let bits = self.b.reinterpret(v[0], self.b.i32().into())?;
+            let value = self.b.binary(Op::And, bits, self.b.int(32, i64::from(TF32)).into())?;
+            self.b.reinterpret(value, self.b.element(DType::F32)?)
+        })
+    }
+
+    /// Rounded to nearest, ties away from zero, once: an f64 is first rounded to odd.
+    fn to_tf32(&self, from: Data<'c>) -> Result<Value<'c>> {
+        let float = self.b.element(DType::F32)?;
+        let doubles = from.dtype == DType::F64;
+        let from = if doubles { from } else { self.cast(DType::F32, from)? };
+        self.b.per_lane(&[from.value], from.lanes, |v| {
+            let x = if doubles { self.f64_to_odd(v[0])? } else { v[0] };
+            let bits = self.b.reinterpret(x, self.b.i32().into())?;
+            let up = self.b.binary(Op::Add, bits, self.b.int(32, i64::from(!TF32 / 2 + 1)).into())?;
+            let rounded = self.b.binary(Op::And, up, self.b.int(32, i64::from(TF32)).into())?;
+            let is_number = self.b.compare_float(FloatPredicate::ORD, x, x)?;
+            let nan = self.b.int(32, i64::from(f32::NAN.to_bits() & TF32)).into();
+            self.b.reinterpret(self.b.select(is_number, rounded, nan)?, float)
+        })
     }
 
     fn float_to_int(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
@@ -125,14 +158,14 @@ impl<'c> Body<'c, '_, '_> {
         self.b.cast(op, from.value, self.b.shape(to, from.lanes)?)
     }
 
-    /// Through f32 rounded to odd, as in [`Body::f64_to_bf16`]; exact for 8 bits anyway.
+    /// Through f32 rounded to odd, as in [`Body::f64_to_odd`]; exact for 8 bits anyway.
     fn int_to_bf16(&self, from: Data<'c>) -> Result<Value<'c>> {
         let wide = self.int_to_int(DType::S64, from)?;
         self.b.per_lane(&[wide], from.lanes, |v| {
             let truncated = self.b.intrinsic("llvm.nvvm.ll2f.rz", &[], v)?;
             let back = self.b.intrinsic("llvm.nvvm.f2ll.rz", &[], &[truncated])?;
             let inexact = self.b.compare_int(IntPredicate::NE, back, v[0])?;
-            self.odd_to_bf16(truncated, inexact)
+            self.b.cast(Op::FPTrunc, self.odd(truncated, inexact)?, self.b.element(DType::Bf16)?)
         })
     }
 

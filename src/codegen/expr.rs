@@ -9,7 +9,7 @@ use super::builder::{Type, Value};
 use super::index::{Number, signed, unsigned};
 use super::packed::is_packed;
 use super::session::bug;
-use super::value::{Data, is_unsigned};
+use super::value::{Data, computed_in, is_unsigned};
 use crate::dtype::{Class, DType};
 use crate::error::Result;
 use crate::ir::{BinOp, CmpOp, Expr, UnOp, visit};
@@ -179,14 +179,14 @@ impl<'c> Body<'c, '_, '_> {
         self.wide(&[x, y, c], |values, ty| self.b.intrinsic("llvm.fma", &[ty], values))
     }
 
-    /// Runs a float operation in the operands' type, or for bf16 in f32 with one rounding after it.
+    /// Runs a float operation in the operands' type, or for bf16 and tf32 in f32 with one rounding after it.
     fn wide(
         &self,
         operands: &[Data<'c>],
         f: impl FnOnce(&[Value<'c>], super::builder::Type<'c>) -> Result<Value<'c>>,
     ) -> Result<Data<'c>> {
         let Some(first) = operands.first().copied() else { return Err(bug("an operation on nothing")) };
-        let dtype = if first.dtype == DType::Bf16 { DType::F32 } else { first.dtype };
+        let dtype = computed_in(first.dtype);
         let values: Vec<Value> =
             operands.iter().map(|o| self.cast(dtype, *o).map(|d| d.value)).collect::<Result<_>>()?;
         let value = f(&values, self.b.shape(dtype, first.lanes)?)?;
@@ -294,10 +294,8 @@ impl<'c> Body<'c, '_, '_> {
             return self.compare(op, self.spread_out(a)?, self.spread_out(b)?);
         }
         let value = if a.dtype.is_float() {
-            let (a, b) = match a.dtype {
-                DType::Bf16 => (self.cast(DType::F32, a)?, self.cast(DType::F32, b)?),
-                _ => (a, b),
-            };
+            let dtype = computed_in(a.dtype);
+            let (a, b) = (self.cast(dtype, a)?, self.cast(dtype, b)?);
             self.b.compare_float(ordered(op), a.value, b.value)?
         } else {
             let predicate = if is_unsigned(a.dtype) { unsigned(op) } else { signed(op) };

@@ -10,6 +10,7 @@ use super::packed::PER_WORD;
 use super::session::bug;
 use super::value::vector_of;
 use super::words::Words;
+use crate::dtype::DType;
 use crate::error::Result;
 use crate::intrin::{self, Emit, Row};
 use crate::ir::{Call, Held, Operand};
@@ -70,38 +71,50 @@ impl<'c> Body<'c, '_, '_> {
         for (field, value) in fields {
             expanded = expanded.replace(&format!("{{{field}}}"), value);
         }
-        let mut args: Vec<Value<'c>> = Vec::new();
-        let result = call.operands.first().zip(row.operands.first());
-        let result = result.filter(|(_, theirs)| !operands.contains(&theirs.name));
-        let mut results = 0;
-        if let Some((operand, theirs)) = result {
+        let written = call.operands.first().zip(row.operands.first());
+        let written = written.filter(|(o, _)| o.writes && matches!(o.held, Held::Registers(_)));
+        let (mut args, mut constraints, mut results) = (Vec::new(), Vec::new(), Vec::new());
+        if let Some((operand, theirs)) = written {
             let Held::Registers(elements) = &operand.held else { return Err(bug("a result that is not in registers")) };
-            let bits = self.buffer(operand.buffer)?.dtype.bits() as usize;
-            results = (elements.len() * bits).div_ceil(32);
-            expanded = expand(&expanded, theirs.name, 0..results);
+            let dtype = self.buffer(operand.buffer)?.dtype;
+            let count = (elements.len() * dtype.bits() as usize).div_ceil(dtype.bits().max(32) as usize);
+            results = vec![self.register_type(dtype.bits())?; count];
+            expanded = expand(&expanded, theirs.name, 0..count);
+            constraints.extend(results.iter().map(|ty| format!("={}", letter(*ty))));
         }
         for name in operands {
-            let (operand, first) = (named(call, row, name)?, results + args.len());
-            expanded = match &operand.held {
+            let (operand, first) = (named(call, row, name)?, results.len() + args.len());
+            match &operand.held {
                 Held::Registers(elements) => {
-                    for register in self.gathered(operand, elements)? {
-                        args.push(self.b.reinterpret(register, self.b.i32().into())?);
+                    let ty = self.register_type(self.buffer(operand.buffer)?.dtype.bits())?;
+                    let is_result = written.is_some_and(|(_, theirs)| theirs.name == *name);
+                    for (n, register) in self.gathered(operand, elements)?.into_iter().enumerate() {
+                        args.push(self.b.reinterpret(register, ty)?);
+                        constraints.push(if is_result { n.to_string() } else { letter(ty).to_string() });
                     }
-                    expand(&expanded, name, first..results + args.len())
+                    expanded = expand(&expanded, name, first..results.len() + args.len());
                 }
                 Held::Address(_) => {
                     let pointer = self.address_of(operand)?;
                     args.push(self.b.short_address(pointer)?);
-                    expanded.replace(&format!("{{{name}}}"), &format!("${first}"))
+                    constraints.push("r".to_string());
+                    expanded = expanded.replace(&format!("{{{name}}}"), &format!("${first}"));
                 }
                 Held::Rows { .. } | Held::Descriptor(_) => return Err(bug("a template takes no tile in memory")),
-            };
+            }
         }
-        let constraints = format!("{}{}~{{memory}}", "=r,".repeat(results), "r,".repeat(args.len()));
-        match (self.b.inline(expanded, constraints, results, &args)?, result) {
+        if call.operands.iter().any(|o| matches!(o.held, Held::Address(_))) {
+            constraints.push("~{memory}".to_string());
+        }
+        match (self.b.asm(expanded, constraints.join(","), &results, &args)?, written) {
             (ValueKind::Basic(value), Some((operand, _))) => self.taken_apart(operand, value, 0),
             _ => Ok(()),
         }
+    }
+
+    /// The type in which inline PTX has a register of elements of so many bits.
+    fn register_type(&self, bits: u32) -> Result<Type<'c>> {
+        if bits == 64 { self.b.element(DType::F64) } else { Ok(self.b.i32().into()) }
     }
 
     fn address_of(&mut self, operand: &Operand) -> Result<PointerValue<'c>> {
@@ -162,6 +175,11 @@ impl<'c> Body<'c, '_, '_> {
         }
         Ok(())
     }
+}
+
+/// The constraint of a register: 32 bits, or an f64.
+fn letter(ty: Type<'_>) -> char {
+    if matches!(ty, Type::FloatType(_)) { 'd' } else { 'r' }
 }
 
 /// The text with the registers of an operand: `{NAME}` is the list of them, `{NAME.0}` the first one alone.

@@ -42,7 +42,7 @@ struct Scalar<'b, 'c, 'm> {
 impl<'c> Body<'c, '_, '_> {
     /// A function of every lane.
     pub fn function(&self, op: UnOp, a: Data<'c>) -> Result<Data<'c>> {
-        if matches!(a.dtype, DType::F16 | DType::Bf16) {
+        if matches!(a.dtype, DType::F16 | DType::Bf16 | DType::Tf32) {
             let wide = self.cast(DType::F32, a)?;
             let result = self.function(op, wide)?;
             return self.cast(a.dtype, result);
@@ -67,7 +67,7 @@ impl<'c> Body<'c, '_, '_> {
 
     /// `a` to the power of `b`, in every lane.
     pub fn power(&self, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
-        if matches!(a.dtype, DType::F16 | DType::Bf16) {
+        if matches!(a.dtype, DType::F16 | DType::Bf16 | DType::Tf32) {
             let wide = self.power(self.cast(DType::F32, a)?, self.cast(DType::F32, b)?)?;
             return self.cast(a.dtype, wide);
         }

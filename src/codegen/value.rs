@@ -95,9 +95,15 @@ fn rounded(dtype: DType, value: f64) -> f64 {
     match dtype {
         DType::F16 => half::f16::from_f64(value).to_f64(),
         DType::Bf16 => half::bf16::from_f64(value).to_f64(),
-        DType::F32 | DType::Tf32 => f64::from(value as f32),
+        DType::F32 => f64::from(value as f32),
+        DType::Tf32 => f64::from(crate::array::tf32(value)),
         _ => value,
     }
+}
+
+/// The type in which arithmetic on a type runs, with one rounding after it.
+pub fn computed_in(dtype: DType) -> DType {
+    if matches!(dtype, DType::Bf16 | DType::Tf32) { DType::F32 } else { dtype }
 }
 
 /// Whether integers of the type compare and extend as unsigned numbers.

@@ -1,9 +1,10 @@
-//! The recipe for products on tensor cores by mma.sync: f16 and bf16, and integers of 8 and 4 bits.
+//! The recipe for products on tensor cores by mma.sync: f16, bf16, tf32 and f64, and integers of 8 and 4 bits.
 //!
 //! cp.async fills a ring of stages in shared memory with tiles of A and B, swizzled so that neither the copies nor ldmatrix have bank
 //! conflicts. A warp loads the fragments of its next k iteration during the MMAs of this one. ldmatrix.trans transposes 16-bit
 //! operands that are not k-major. No instruction does so for bytes: a separate kernel transposes them (*packing*), and packs operands
-//! whose rows are not aligned to 16 bytes, which cp.async cannot read. Where tiles do not divide the GEMM, the copies or the packing
+//! whose rows are not aligned to 16 bytes, which cp.async cannot read. Lanes load single elements where ldmatrix has none of their width
+//! (`elements`). Where tiles do not divide the GEMM, the copies or the packing
 //! kernel fill in zeros. Where there are few tiles, k is split across blocks (split-K).
 //!
 //! From Hopper on TMA loads large tiles of 16-bit operands (`tma`), which leaves more of the power for MMAs; other tiles can be asked
@@ -15,6 +16,7 @@
 //! the same ones, and the fragments of B stay in registers while those of A change.
 
 mod cost;
+mod elements;
 mod epilogue;
 mod invariant;
 mod narrow;
@@ -113,7 +115,8 @@ impl Mma {
         }
         // Larger tiles of fewer warps ask less of shared memory: at 1000^3 four of 64 x 32 take 10.2 us on an H200, eight of 32 x 32 take
         // 10.5. Where tiles pass through registers, a warp has room for fewer accumulators; not measured.
-        let most = if target.has(Features::CP_ASYNC) { [64, 64] } else { [64, 32] };
+        // Accumulators of 64 bits take twice the registers.
+        let most = if target.has(Features::CP_ASYNC) && spec.acc.bits() <= 32 { [64, 64] } else { [64, 32] };
         let tiles = tiles::mma(most, [spec.m, spec.n]).into_iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
         let with = |form: OperandForm| {
             let packed =
@@ -207,8 +210,20 @@ impl Mma {
         };
         // As with wgmma, kernels of one wave use PDL.
         let begins_early = target.has(Features::GRID_DEPENDENCY) && mma.is_one_wave(spec, target);
+        let mma = mma.with_registers(spec, target);
         let mma = Mma { min_blocks: mma.blocks_by_shared(spec, target), begins_early, ..mma };
         Mma { releases_early: mma.can_release(spec, target), ..mma }
+    }
+
+    /// The same tiles with one set of fragments where a thread has no registers for two.
+    fn with_registers(self, spec: &GemmSpec, target: &Target) -> Mma {
+        let fits = self.registers(spec) <= i64::from(target.limits.registers_per_thread);
+        if fits { self } else { Mma { fragments: FragmentBuffers::Single, ..self } }
+    }
+
+    /// Terms that a warp loads at once: those of an instruction, and at least the bytes that instructions of recent chips take.
+    fn loaded_terms(&self, spec: &GemmSpec) -> i64 {
+        self.form.depth(spec).max(self.shape[1])
     }
 
     /// Whether the next kernel may begin beside the GEMM's own and the multiprocessors stay even. The kernels that pack operands or add parts
@@ -286,7 +301,8 @@ impl Mma {
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
         let rows =
             if self.epilogue == Epilogue::Direct { 0 } else { self.block[0] * (self.block[1] + self.row_pad()) * 2 };
-        let ring = (self.block[0] + self.block[1]) * self.bk * self.stages * self.form.bits(spec) / 8;
+        let tiles: i64 = Operand::BOTH.into_iter().map(|operand| self.tile_bytes(spec, operand)).sum();
+        let ring = tiles * self.stages;
         let parts = if self.adds_in_cluster() { parts_bytes(self.block, self.parts) } else { 0 };
         match self.tma {
             None => ring.max(rows) + parts,
@@ -363,7 +379,7 @@ impl Mma {
         let [of_grid, of_cluster] = part_loops(self.parts, self.combine);
         let [(ci, ic), (cj, jc)] = cluster.factors();
         let (sweeps, is) = if self.sweeps > 1 { (Some(self.sweeps), "is") } else { (None, "") };
-        let depth = self.form.depth(spec);
+        let depth = self.loaded_terms(spec);
         let (factors, made) = match depth / ki {
             1 => (vec![ki], ["ki", ""]),
             short if self.form == OperandForm::Unpacked => (vec![ki, short], ["ki", "kq"]),
@@ -411,16 +427,18 @@ impl Mma {
         let staging = Staging { operand, accumulators: names.accumulators, source, fills_zeros };
         staging.read(s);
         staging.inline_padding(s);
-        let (bits, row) =
-            (self.form.bits(spec), if operand.runs_along_k(spec) { self.bk } else { self.block[operand as usize] });
-        let panel = (row * bits / 8).min(128);
+        let bits = self.form.bits(spec);
+        let panel = (self.row(spec, operand) * bits / 8).min(128);
         if self.tma.is_some() {
             s.compute_at(staging.buffer(), "k0");
             return staging.copy_by_tma(s, panel, self.cluster());
         }
         let piece = if self.copies_pieces(spec, operand) { operand.piece(spec) } else { 16 };
         staging.copy_by_threads(s, self.threads(), 8 * piece / bits);
-        s.swizzle(staging.buffer(), panel);
+        match self.loads_matrices(spec, operand) {
+            true => s.swizzle(staging.buffer(), panel),
+            false => self.pad_rows(s, spec, staging.buffer()),
+        };
         if self.asynchronous {
             s.copy_with(staging.buffer(), CopyKind::CpAsync);
         }
@@ -428,6 +446,9 @@ impl Mma {
 
     /// What a warp has of an operand in registers: four matrices at a time, in the order of the instruction's registers.
     fn fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
+        if !self.loads_matrices(spec, operand) {
+            return self.fragment_of_elements(s, spec, operand, names.accumulators);
+        }
         let (dtype, ki) = (self.form.loaded(operand.dtype(spec)), self.form.depth(spec));
         let along_k = operand.runs_along_k(spec);
         let order = if (operand == Operand::B) == along_k { ".row" } else { "" };
@@ -495,8 +516,11 @@ impl Names {
 
 /// Rows and terms of the instruction for these types; `None` where the chip has none.
 fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
-    use DType::{Bf16, F16, F32, S4, S8, S32, U4, U8};
+    use DType::{Bf16, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+    let hopper = target.has(Features::MMA_F64);
     let [ampere, turing] = match (spec.a, spec.b, spec.acc) {
+        (F64, F64, F64) => [Some(if hopper { [16, 8] } else { [8, 4] }), None],
+        (Tf32, Tf32, F32) => [Some([16, 8]), None],
         (F16, F16, F32 | F16) => [Some([16, 16]), Some([16, 8])],
         (Bf16, Bf16, F32) => [Some([16, 16]), None],
         (S8 | U8, S8 | U8, S32) => [Some([16, 32]), Some([8, 16])],

@@ -1,17 +1,18 @@
-//! The recipe for products on Hopper's tensor cores by wgmma: 16-bit floats, and bytes.
+//! The recipe for products on Hopper's tensor cores by wgmma: 16-bit floats, tf32, and bytes.
 //!
 //! TMA loads fill a ring of swizzled stages in shared memory with tiles of A and B, from which warpgroups issue wgmmas. The epilogue
 //! stages C in shared memory. Each part is a step that can be left out, and every subset is a program: a producer role for the loads,
 //! persistent blocks, clusters whose blocks share tiles by multicast, wgmmas in flight, and TMA stores.
 //!
 //! Where tiles do not divide the GEMM, TMA loads fill in zeros, and elements beyond C are not stored. TMA needs rows aligned to 16
-//! bytes: a separate kernel packs other operands first, and threads store other rows of C. wgmma on bytes needs k-major operands:
+//! bytes: a separate kernel packs other operands first, and threads store other rows of C. wgmma on bytes and on tf32 needs k-major operands:
 //! a separate kernel transposes the others.
 
 mod cost;
 mod invariant;
 mod pingpong;
 mod reason;
+mod registers;
 mod rungs;
 mod swapped;
 mod thin;
@@ -23,7 +24,7 @@ pub use rungs::{RUNGS, Rung};
 use super::epilogue::{Accumulators, Epilogue, store_rows};
 use super::grid::{ClusterLoops, walk};
 use super::operand::{Operand, multiple_of_result, up};
-use super::packing::{Packing, Source, transposes};
+use super::packing::{Packing, Source};
 use super::padding::Padding;
 use super::split::{
     ClusterTile, Combine, PARTS, PITCH_OF_ELEMENTS, PITCH_OF_PAIRS, combine_parts, part_loops, shares_out, split_k,
@@ -49,6 +50,9 @@ pub struct Wgmma {
     pub pingpong: bool,
     /// Which operand gives the rows of the instruction.
     pub swap_ab: SwapAb,
+    /// Whether the operand that gives the rows of the instruction comes through registers: its tile in shared memory may then have rows across
+    /// k, whatever its type.
+    pub rows_in_registers: bool,
     /// Parts of k that blocks of their own sum over.
     pub parts: i64,
     /// Who adds parts up.
@@ -138,6 +142,7 @@ impl Wgmma {
         warpgroups: 2,
         pingpong: false,
         swap_ab: SwapAb::Straight,
+        rows_in_registers: false,
         parts: 1,
         combine: Combine::Kernel,
         bk: 64,
@@ -168,7 +173,8 @@ impl Wgmma {
         if spec.m < LEAST_SIDE || !Wgmma::suits(spec, target) {
             return thin;
         }
-        Wgmma::with_thin_tiles(Wgmma::of_any_rows(spec, target), thin, spec, target)
+        let all = Wgmma::with_thin_tiles(Wgmma::of_any_rows(spec, target), thin, spec, target);
+        Wgmma::with_register_tiles(all, spec, target)
     }
 
     /// Whether the recipe has a form for the types, N and K on the chip.
@@ -215,7 +221,7 @@ impl Wgmma {
         let plain = Wgmma { cluster: [1, 1], persistent: false, producer: false, ..Wgmma::LARGE };
         // The k extent of a stage covers a short k with few zeros. K-major panels have 64 bytes at least: with 32 bytes s8 NN 12832x64x32
         // takes 10 us on an H100, with 128 bytes 5 (no record was kept).
-        let k_major = Operand::BOTH.into_iter().any(|operand| operand.runs_along_k(spec));
+        let k_major = Operand::BOTH.into_iter().any(|operand| runs_along_k(operand, spec));
         let least = if k_major { 2 * DEPTH } else { DEPTH };
         let covers = |row: &i64| *row >= least && spec.k * bytes(spec.a) <= *row;
         let row = [DEPTH, 2 * DEPTH].into_iter().find(covers).unwrap_or(4 * DEPTH);
@@ -356,7 +362,8 @@ impl Wgmma {
             SwapAb::Straight => (["im", "jn"], self.block[1]),
             SwapAb::Swapped => (["jm", "in"], self.block[0]),
         };
-        s.tensorize_by(m, &format!("wgmma.m64n{wide}{types}"), [m, n, "ki"]);
+        let word = if self.rows_in_registers { "wgmma_rs" } else { "wgmma" };
+        s.tensorize_by(m, &format!("{word}.m64n{wide}{types}"), [m, n, "ki"]);
         if self.stages > 1 || self.in_flight > 0 {
             s.pipeline("k0", self.stages);
         }
@@ -393,12 +400,15 @@ impl Wgmma {
         }
         staging.inline_padding(s);
         staging.copy_by_tma(s, self.swizzle_of(spec, operand), self.cluster_loops());
+        if self.holds(operand) {
+            self.rows_fragment(s, spec, operand);
+        }
     }
 
     /// Bytes of the panels that the rows of an operand's tile are cut into: no more than they have.
     fn swizzle_of(&self, spec: &GemmSpec, operand: Operand) -> i64 {
-        let row =
-            bytes(spec.a) * if operand.runs_along_k(spec) { self.bk } else { self.stage_tile()[operand as usize] };
+        let row = bytes(spec.a)
+            * if self.tile_along_k(spec, operand) { self.bk } else { self.stage_tile()[operand as usize] };
         if self.swizzle > 0 { self.swizzle.min(row) } else { CHUNK }
     }
 
@@ -519,6 +529,9 @@ impl Wgmma {
         let from_registers = !self.stores_by_tma() && !padding.pads_result();
         // stmatrix has elements of 16 bits; swapped operands have such results alone.
         let in_pairs = bytes(spec.out) != 2 && !from_registers;
+        if self.rows_in_registers && self.swap_ab.is_swapped() {
+            return self.wide_swapped_epilogue(s, spec);
+        }
         if in_pairs || !converts && from_registers {
             return self.wide_epilogue(s, spec);
         }
@@ -613,13 +626,24 @@ fn routes(spec: &GemmSpec) -> [Source; 2] {
     })
 }
 
+/// Whether the rows of an operand's tile run along k: wgmma reads others of 16-bit elements alone.
+fn runs_along_k(operand: Operand, spec: &GemmSpec) -> bool {
+    operand.along_k(spec) || spec.a.bits() != 16
+}
+
+/// Whether a kernel of its own transposes an operand.
+fn transposes(operand: Operand, spec: &GemmSpec) -> bool {
+    runs_along_k(operand, spec) != operand.along_k(spec)
+}
+
 /// Whether the recipe has a form for these types.
 pub(super) fn known(spec: &GemmSpec) -> bool {
-    use DType::{Bf16, F16, F32, S8, S32, U8};
+    use DType::{Bf16, F16, F32, S8, S32, Tf32, U8};
     let any = spec.epilogue && converts_to(spec.out);
     match (spec.a, spec.b) {
         (F16, F16) if spec.acc == F16 => any || spec.out == F16,
         (F16, F16) | (Bf16, Bf16) => spec.acc == F32 && (any || spec.out == spec.a || spec.out == F32),
+        (Tf32, Tf32) => spec.acc == F32 && (any || spec.out == F32),
         (S8 | U8, S8 | U8) => spec.acc == S32 && (any || spec.out == S32),
         _ => false,
     }

@@ -79,7 +79,7 @@ fn registers(layout: &Layout, shape: &[i64], bits: i64, level: Level) -> Option<
     let warps = if level == Level::Warpgroup { 4 } else { 1 };
     let full = layout.span(Coordinate::Warp) == warps
         && layout.span(Coordinate::Lane) == 32
-        && layout.span(Coordinate::Bit) + bits - 1 == 32;
+        && layout.span(Coordinate::Bit) + bits - 1 == bits.max(32);
     one_to_one(layout, shape).or((!full).then_some("lanes or registers are not full"))
 }
 

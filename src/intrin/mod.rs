@@ -56,7 +56,7 @@ pub enum Action {
 /// How the units that execute an instruction hold an operand.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
-    /// In registers: from the operand's indices to warp, lane, register of 32 bits, and bit.
+    /// In registers: from the operand's indices to warp, lane, register, and bit. A register has 32 bits, or 64 for elements of 64 bits.
     Registers(Layout),
     /// In registers, spread over lanes and registers as the chip likes.
     Opaque(Opaque),
@@ -166,13 +166,14 @@ pub enum Emit {
         operands: &'static [&'static str],
     },
     /// Inline PTX: a file of `ptx-templates/`, in which fields are filled in and `{OPERAND}` represents a list of registers or
-    /// for an address.
+    /// an address.
     Template {
         /// The text.
         text: &'static str,
         /// The value of `{field}`.
         fields: Vec<(&'static str, String)>,
-        /// The operands that it reads, in order.
+        /// The operands that it reads, in order. The first operand of the row may be among them: the text then has its registers once, as
+        /// a result and as an argument.
         operands: &'static [&'static str],
     },
     /// An asynchronous product in inline PTX: the registers of the first operand are read and written, the other operands are

@@ -51,12 +51,21 @@ fn held(operand: &Operand, row: i64, column: i64) -> (i64, i64, i64) {
 type Formula = (fn(i64, i64, i64) -> (i64, i64), i64);
 
 /// g and t are groupID and threadID_in_group. Sections "Matrix Fragments for mma.m16n8k8", "mma.m16n8k16 with floating point
-/// type", "mma.m8n8k16", "mma.m16n8k16 with integer type", "mma.m16n8k32", and for 4-bit integers "mma.m8n8k32",
-/// "mma.m16n8k32" and "mma.m16n8k64". B's tables give (k, column).
+/// type", "mma.m8n8k16", "mma.m16n8k16 with integer type", "mma.m16n8k32", for 4-bit integers "mma.m8n8k32", "mma.m16n8k32" and
+/// "mma.m16n8k64", and for tf32 and f64 "mma.m16n8k4", "mma.m16n8k8", "mma.m16n8k16" and "mma.m8n8k4 with .f64 floating point type". B's
+/// tables give (k, column).
 fn tables(name: &str) -> Vec<(usize, Formula)> {
     let d32: Formula = (|g, t, i| (if i < 2 { g } else { g + 8 }, t * 2 + (i & 1)), 4);
     let d8: Formula = (|g, t, i| (g, t * 2 + i), 2);
+    // Rows g and g + 8, then the next four k.
+    let a_of_16: fn(i64, i64, i64) -> (i64, i64) = |g, t, i| (if i % 2 == 0 { g } else { g + 8 }, t + 4 * (i / 2));
+    let b: fn(i64, i64, i64) -> (i64, i64) = |g, t, i| (t + 4 * i, g);
+    let by_elements = name.contains("tf32") || name.contains("f64");
     match name.split('.').nth(1).unwrap() {
+        "m8n8k4" => vec![(0, d8), (1, (|g, t, _| (g, t), 1)), (2, (b, 1))],
+        "m16n8k4" => vec![(0, d32), (1, (a_of_16, 2)), (2, (b, 1))],
+        "m16n8k8" if by_elements => vec![(0, d32), (1, (a_of_16, 4)), (2, (b, 2))],
+        "m16n8k16" if by_elements => vec![(0, d32), (1, (a_of_16, 8)), (2, (b, 4))],
         "m16n8k8" => vec![
             (0, d32),
             (1, (|g, t, i| (if i < 2 { g } else { g + 8 }, t * 2 + (i & 1)), 4)),
@@ -136,11 +145,12 @@ fn fragments_are_those_of_the_instruction_set() {
                 let (row_of, column) = at(lane / 4, lane % 4, i);
                 // B's row is its n here.
                 let (r, c) = if n == 2 { (column, row_of) } else { (row_of, column) };
-                let expected = (lane, i * bits / 32, i * bits % 32);
+                let register = bits.max(32);
+                let expected = (lane, i * bits / register, i * bits % register);
                 assert_eq!(held(operand, r, c), expected, "{} {} {lane} {i}", row.name, operand.name);
                 checked += 1;
             }
-            assert_eq!(operand.registers(), elements * bits / 32, "{}", row.name);
+            assert_eq!(operand.registers(), elements * bits / bits.max(32), "{}", row.name);
         }
     }
     assert!(checked > 5_000, "{checked}");

@@ -179,10 +179,10 @@ fn data_type(dtype: DType) -> Option<(i32, u32)> {
         DType::S32 => Some((3, 4)),
         DType::S64 => Some((5, 8)),
         DType::F16 => Some((6, 2)),
-        DType::F32 => Some((7, 4)),
+        // A map of TFLOAT32 would round; the upper 19 bits are the value.
+        DType::F32 | DType::Tf32 => Some((7, 4)),
         DType::F64 => Some((8, 8)),
         DType::Bf16 => Some((9, 2)),
-        DType::Tf32 => Some((11, 4)),
         DType::S4 | DType::U4 | DType::B1 => None,
     }
 }

@@ -271,7 +271,11 @@ fn real_sum(d: DType, sum: u64, x: &[u64], y: &[u64]) -> Result<u64, Trap> {
             let sum = x.iter().zip(y).fold(f32_of(sum), |sum, (x, y)| sum + f32_of(*x) * f32_of(*y));
             Ok(u64::from(value::round_f32(d, sum).to_bits()))
         }
-        NumberKind::F64 | NumberKind::Integer => Err(Trap::Broken("an MMA of a type that no row has")),
+        NumberKind::F64 => {
+            let add = |sum: f64, (x, y): (&u64, &u64)| f64::from_bits(*x).mul_add(f64::from_bits(*y), sum);
+            Ok(x.iter().zip(y).fold(f64::from_bits(sum), add).to_bits())
+        }
+        NumberKind::Integer => Err(Trap::Broken("an MMA of a type that no row has")),
         _ => {
             let add = |sum: i64, (x, y): (&u64, &u64)| sum.wrapping_add((*x as i64).wrapping_mul(*y as i64));
             Ok(value::wrap(d, x.iter().zip(y).fold(sum as i64, add)) as u64)

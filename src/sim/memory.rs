@@ -8,7 +8,7 @@
 use super::race::Cell;
 use super::value::{NumberKind, f32_of, f32_to_fp8, fp8_to_f32, kind_of};
 use crate::array::filled;
-use crate::dtype::DType;
+use crate::dtype::{DType, TF32};
 use crate::error::Result;
 use half::{bf16, f16};
 
@@ -113,7 +113,8 @@ impl Memory {
         let bit = unit * self.unit_bits as usize;
         let byte = bit / 8;
         Some(match dtype {
-            DType::F32 | DType::Tf32 | DType::U32 => u64::from(u32::from_le_bytes(self.array(byte)?)),
+            DType::F32 | DType::U32 => u64::from(u32::from_le_bytes(self.array(byte)?)),
+            DType::Tf32 => u64::from(u32::from_le_bytes(self.array(byte)?) & TF32),
             DType::F16 => u64::from(f16::from_le_bytes(self.array(byte)?).to_f32().to_bits()),
             DType::Bf16 => u64::from(bf16::from_le_bytes(self.array(byte)?).to_f32().to_bits()),
             DType::F64 | DType::S64 => u64::from_le_bytes(self.array(byte)?),

@@ -88,7 +88,8 @@ fn value(layout: &Layout, (i, j): (i64, i64), to: Coordinate) -> i64 {
 fn in_registers(layout: &Layout, dtype: DType, registers: &[i64]) -> Option<Spread> {
     let bits = i64::from(dtype.bits());
     let place = |at| {
-        let number = value(layout, at, Coordinate::Register) * (32 / bits) + value(layout, at, Coordinate::Bit) / bits;
+        let number =
+            value(layout, at, Coordinate::Register) * (32 / bits).max(1) + value(layout, at, Coordinate::Bit) / bits;
         let behind = usize::try_from(*registers.get(number as usize)?).ok()?;
         Some(Element { lane: value(layout, at, Coordinate::Lane) as usize, behind })
     };

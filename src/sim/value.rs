@@ -8,7 +8,7 @@
 //!
 //! Integer mode ([`super::Mode::Integer`]): see [`super::integer`].
 
-use crate::array::{erf, fp8_bits, fp8_value};
+use crate::array::{erf, fp8_bits, fp8_value, tf32};
 use crate::dtype::{Class, DType};
 use crate::ir::{BinOp, Literal, UnOp};
 use half::{bf16, f16};
@@ -54,20 +54,10 @@ pub(super) fn round_f32(dtype: DType, v: f32) -> f32 {
     match dtype {
         DType::F16 => f16::from_f32(v).to_f32(),
         DType::Bf16 => bf16::from_f32(v).to_f32(),
-        DType::Tf32 => round_mantissa(v, 13),
+        DType::Tf32 => tf32(f64::from(v)),
         DType::E4m3 | DType::E5m2 => fp8_to_f32(dtype, f32_to_fp8(dtype, v)),
         _ => v,
     }
-}
-
-/// Nearest even with `drop` mantissa bits fewer.
-fn round_mantissa(v: f32, drop: u32) -> f32 {
-    if !v.is_finite() {
-        return v;
-    }
-    let bits = v.to_bits();
-    let half = (1u32 << (drop - 1)) - 1 + (bits >> drop & 1);
-    f32::from_bits((bits + half) & !((1 << drop) - 1))
 }
 
 /// f64 to f32 rounded to odd: rounding the result once more to a narrower type gives what one rounding would.
@@ -88,6 +78,7 @@ fn f64_to_f32_odd(v: f64) -> f32 {
 pub(super) fn round_f64(dtype: DType, v: f64) -> f32 {
     match dtype {
         DType::F32 => v as f32,
+        DType::Tf32 => tf32(v),
         DType::E4m3 => fp8_to_f32(dtype, fp8_bits(v, 4, 3)),
         DType::E5m2 => fp8_to_f32(dtype, fp8_bits(v, 5, 2)),
         _ => round_f32(dtype, f64_to_f32_odd(v)),
@@ -258,7 +249,7 @@ mod tests {
         assert_eq!(round_f64(DType::F16, v), 1.0 + 2f32.powi(-10));
         assert_eq!(round_f64(DType::F16, 1.0 + 2f64.powi(-11)), 1.0);
         assert_eq!(round_f64(DType::Bf16, -1.0 - 2f64.powi(-8) - 2f64.powi(-40)), -1.0 - 2f32.powi(-7));
-        assert_eq!(round_f32(DType::Tf32, 1.0 + 2f32.powi(-11)), 1.0);
+        assert_eq!(round_f32(DType::Tf32, 1.0 + 2f32.powi(-11)), 1.0 + 2f32.powi(-10));
         assert_eq!(round_f32(DType::Tf32, 1.0 + 3.0 * 2f32.powi(-11)), 1.0 + 2f32.powi(-9));
     }
 

@@ -59,6 +59,8 @@ bitflags! {
         const RELAXED_BARRIER = 1 << 24;
         /// st.async.
         const STORE_ASYNC = 1 << 25;
+        /// mma.sync on f64 of 16 rows.
+        const MMA_F64 = 1 << 26;
     }
 }
 
@@ -87,7 +89,7 @@ const fn accelerated(flag: Features, name: &'static str, sm: u32, ptx: u32) -> F
 }
 
 /// Every feature, by the chip that brought it.
-pub const FEATURES: [Feature; 26] = [
+pub const FEATURES: [Feature; 27] = [
     row(Features::WMMA, "wmma", 70, 61),
     row(Features::MMA_QUAD, "mma.m8n8k4", 70, 64),
     row(Features::WMMA_INT, "wmma on integers", 72, 63),
@@ -108,6 +110,7 @@ pub const FEATURES: [Feature; 26] = [
     row(Features::CLUSTER, "clusters", 90, 78),
     row(Features::RELAXED_BARRIER, "relaxed cluster barriers", 90, 80),
     row(Features::STMATRIX, "stmatrix", 90, 78),
+    row(Features::MMA_F64, "mma of m16n8 on f64", 90, 78),
     row(Features::TMA, "bulk tensor copies", 90, 80),
     row(Features::STORE_ASYNC, "st.async", 90, 81),
     row(Features::GRID_DEPENDENCY, "griddepcontrol", 90, 78),

@@ -16,6 +16,8 @@ pub fn operations_per_clock(capability: (u32, u32), input: DType, accumulate: DT
         // 4-bit integers are multiplied as 8-bit ones: the chip has no instruction for them.
         ((9, 0), DType::S8 | DType::U8 | DType::S4 | DType::U4, DType::S32) => 8192.0,
         ((9, 0), DType::F64, DType::F64) => 256.0,
+        ((8, 0), DType::F64, DType::F64) => 128.0,
+        ((8, 6 | 7 | 9), DType::F64, DType::F64) => 4.0,
         ((8, 0), DType::F16 | DType::Bf16, DType::F32 | DType::F16) => 2048.0,
         ((8, 0), DType::Tf32, DType::F32) => 1024.0,
         ((8, 0), DType::S8 | DType::U8, DType::S32) => 4096.0,

@@ -108,7 +108,7 @@ fn inputs(n: usize) -> [Array; 3] {
 }
 
 fn arrays_come_back(device: &Device) {
-    for dtype in [DType::F16, DType::F32, DType::S4, DType::F64] {
+    for dtype in [DType::F16, DType::F32, DType::S4, DType::F64, DType::Tf32] {
         let array = Array::random(dtype, &[7, 9], 3).unwrap();
         let buffer = device.upload(&array).unwrap();
         assert_eq!(buffer.download().unwrap(), array);
@@ -200,10 +200,12 @@ fn cublas_multiplies(device: &Device) {
         Ok(cublas) => cublas,
         Err(error) => return say(&format!("  SKIPPED: {}", error.message())),
     };
-    use DType::{Bf16, F16, F32, F64, S8, S32};
+    use DType::{Bf16, F16, F32, F64, S8, S32, Tf32};
     let (m, n, k) = (24, 40, 56);
     for layout in Layout::ALL {
-        for (input, acc, out) in [(F32, F32, F32), (F16, F32, F16), (Bf16, F32, F32), (F64, F64, F64), (S8, S32, S32)] {
+        let types =
+            [(F32, F32, F32), (F16, F32, F16), (Bf16, F32, F32), (F64, F64, F64), (S8, S32, S32), (Tf32, F32, F32)];
+        for (input, acc, out) in types {
             for batch in [None, Some(3)] {
                 let gemm = GemmSpec::of(m, n, k, input, layout).types(input, input, acc, out).batch(batch);
                 multiplies(device, &cublas, &gemm);
@@ -303,7 +305,8 @@ fn examples_are_right(device: &Device) {
         let name = format!("recommended {dtype} {}", layout.name());
         (name, warploom::gemm::recommend(&product, &Target::sm_90()).unwrap())
     };
-    let kinds = [DType::F32, DType::F64].into_iter().flat_map(|dtype| Layout::ALL.map(|layout| (dtype, layout)));
+    let kinds =
+        [DType::F32, DType::F64, DType::Tf32].into_iter().flat_map(|dtype| Layout::ALL.map(|layout| (dtype, layout)));
     let products = kinds.map(product);
     let examples: Vec<_> = super::cases::compiling_examples().chain(products).collect();
     assert!(examples.len() > 10);

@@ -60,9 +60,10 @@ fn handmade_kernels_assemble_into_registers_alone() {
 }
 
 /// The types that ordinary code computes with.
-const TYPES: [DType; 11] = [
+const TYPES: [DType; 12] = [
     DType::F16,
     DType::Bf16,
+    DType::Tf32,
     DType::F32,
     DType::F64,
     DType::S8,

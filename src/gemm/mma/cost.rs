@@ -60,8 +60,7 @@ impl Mma {
 
     /// How many times the bytes are moved of an operand whose rows in a tile are shorter than what memory reads at once.
     fn short_rows(&self, spec: &GemmSpec, operand: Operand) -> f64 {
-        let row = if operand.runs_along_k(spec) { self.bk } else { self.block[operand as usize] };
-        (8.0 * ACCESS / (row * self.form.bits(spec)) as f64).max(1.0)
+        (8.0 * ACCESS / (self.row(spec, operand) * self.form.bits(spec)) as f64).max(1.0)
     }
 
     /// Blocks that a multiprocessor has room for.
@@ -81,7 +80,8 @@ impl Mma {
         let [wm, wn] = self.warp();
         let accumulators = wm * wn / 32 * i64::from(spec.acc.bits()) / 32;
         let unpacked = if self.form == OperandForm::Unpacked { (wm + wn) / 2 } else { 0 };
-        let form = (wm + wn) / 4 * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
+        let set = (wm + wn) * self.loaded_terms(spec) * self.form.bits(spec) / (32 * LANES);
+        let form = set * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
         let copied = if self.asynchronous {
             0
         } else {

@@ -1,6 +1,6 @@
 //! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
-use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, room, routes, up};
+use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, registers, room, up};
 use crate::gemm::Mma;
 use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
 use crate::gemm::tuning;
@@ -53,6 +53,7 @@ impl Wgmma {
     fn store_tile_shape(&self, spec: &GemmSpec) -> [i64; 2] {
         match self.swap_ab {
             SwapAb::Straight => [self.block[0], self.store_columns(spec)],
+            SwapAb::Swapped if self.rows_in_registers => [registers::STORED_ROWS, self.block[1]],
             SwapAb::Swapped => [self.store_rows(), self.block[1]],
         }
     }
@@ -86,7 +87,9 @@ impl Wgmma {
         // A warpgroup reads its rows of A once, and all columns of B for each 64 rows.
         let warpgroups = if self.pingpong { 1 } else { self.warpgroups };
         let (tall, wide) = if self.swap_ab.is_swapped() { (n, m) } else { (m, n) };
-        let operands = warpgroups * (tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
+        // Two lanes of a warp that loads them to registers meet in a bank.
+        let read = if self.rows_in_registers { 2 } else { 1 };
+        let operands = warpgroups * (read * tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
         let common = Work {
             mma: (2 * m * n * self.bk) as f64 / rate,
             tiles: self.blocks(spec),
@@ -162,30 +165,30 @@ impl Wgmma {
             let few = 2 * spec.m.min(spec.n) <= ROWS;
             let tile = |w: &Wgmma| w.block[1 - w.swap_ab.rows()];
             all.retain(|w| !few || tile(w) <= ROWS / 2);
-            let packing = packing(spec, target);
-            all.retain(|w| w.cycles(spec, target) + packing < most);
+            all.retain(|w| w.cycles_with_packing(spec, target) < most);
         }
         all
     }
 
     /// Cycles that the GEMM takes in these tiles, with the kernels that pack its operands.
     pub(in crate::gemm) fn cycles_with_packing(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        self.cycles(spec, target) + packing(spec, target)
+        self.cycles(spec, target) + self.packing(spec, target)
+    }
+
+    /// Cycles of the kernels that pack the operands.
+    fn packing(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let packed = Operand::BOTH.into_iter().filter(|o| self.routes[*o as usize] == Source::Packed);
+        let bytes: f64 = packed.clone().map(|o| 2.0 * (o.rows(spec) * bytes(spec.a)) as f64 * spec.k as f64).sum();
+        let memory_bytes = bytes * spec.products() as f64;
+        let work =
+            Work { passes: Passes { kernels: packed.count() as f64, memory_bytes, l2_bytes: 0.0 }, ..Work::NONE };
+        passes(&work, &target.device())
     }
 
     /// Cycles that the GEMM takes in these tiles.
     pub(super) fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         cycles(&self.work(spec, target), &target.device())
     }
-}
-
-/// Cycles of the kernels that pack the operands.
-fn packing(spec: &GemmSpec, target: &Target) -> f64 {
-    let packed = Operand::BOTH.into_iter().filter(|o| routes(spec)[*o as usize] == Source::Packed);
-    let bytes: f64 = packed.clone().map(|o| 2.0 * (o.rows(spec) * bytes(spec.a)) as f64 * spec.k as f64).sum();
-    let memory_bytes = bytes * spec.products() as f64;
-    let work = Work { passes: Passes { kernels: packed.count() as f64, memory_bytes, l2_bytes: 0.0 }, ..Work::NONE };
-    passes(&work, &target.device())
 }
 
 #[cfg(test)]

@@ -2,7 +2,9 @@
 //!
 //! C has few such tiles, so k is divided among the blocks of a cluster (split-K). The ring has as many stages as shared memory holds.
 
-use super::{Accumulators, DEPTH, Epilogue, PARTS, ROWS, SwapAb, Wgmma, bytes, known, room, shares_out, up};
+use super::{
+    Accumulators, DEPTH, Epilogue, PARTS, ROWS, SwapAb, Wgmma, bytes, known, room, runs_along_k, shares_out, up,
+};
 use crate::gemm::split::Combine;
 use crate::gemm::work::ranked;
 use crate::target::{Features, Target};
@@ -110,7 +112,7 @@ fn columns(side: i64, bytes: i64) -> Vec<i64> {
 /// Whether the rows of a tile that give the columns of instructions are whole panels, where they do not run along k.
 fn has_panels(w: &Wgmma, spec: &GemmSpec) -> bool {
     let row = w.block[1 - w.swap_ab.rows()] * bytes(spec.a);
-    w.swap_ab.columns().runs_along_k(spec) || row % 128 == 0 || row == PANEL
+    runs_along_k(w.swap_ab.columns(), spec) || row % 128 == 0 || row == PANEL
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ const STMATRIX: &str = include_str!("../../../ptx-templates/stmatrix.ptx");
 const MOVMATRIX: &str = include_str!("../../../ptx-templates/movmatrix.ptx");
 
 pub(super) fn rows() -> Vec<Row> {
-    use DType::{Bf16, F16, S4, S8, U4, U8};
+    use DType::{Bf16, F16, F32, S4, S8, Tf32, U4, U8};
     let mut out = Vec::new();
     for store in [false, true] {
         for dtype in [F16, Bf16, S8, U8, S4, U4] {
@@ -51,6 +51,12 @@ pub(super) fn rows() -> Vec<Row> {
                 out.push(row(store, dtype, trans, Order::Rows, (2, 2)));
             }
         }
+    }
+    // No matrix of 32-bit elements is transposed: `trans` exchanges 16 bits. stmatrix would store words of one row from four lanes,
+    // and accumulators of f32 lie in pairs.
+    for dtype in [F32, Tf32] {
+        out.extend(TILES.map(|tile| row(false, dtype, false, Order::Columns, tile)));
+        out.push(row(false, dtype, false, Order::Rows, (2, 2)));
     }
     out.extend([F16, Bf16].map(exchange));
     out

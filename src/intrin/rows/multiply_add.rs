@@ -7,6 +7,8 @@
 //! - B, register r: word t + 4 r, column g;
 //! - C and D: rows g and g + 8, columns 2 t and 2 t + 1, in the order of the registers; two 16-bit values share one;
 //! - inside a word the lowest k is in the lowest bits.
+//!
+//! Elements of f64 have registers of 64 bits, and k is counted in elements.
 
 use crate::dtype::DType;
 use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};
@@ -29,14 +31,35 @@ const INT8: [(Shape, Features); 3] =
 const INT4: [(Shape, Features); 3] =
     [((8, 32), Features::MMA_INT), ((16, 32), Features::MMA_AMPERE), ((16, 64), Features::MMA_AMPERE)];
 
+const TF32: [(Shape, Features); 2] = [((16, 4), Features::MMA_AMPERE), ((16, 8), Features::MMA_AMPERE)];
+
+/// LLVM 19 has an intrinsic for the first shape alone.
+const F64: [(Shape, Features); 4] = [
+    ((8, 4), Features::MMA_AMPERE),
+    ((16, 4), Features::MMA_F64),
+    ((16, 8), Features::MMA_F64),
+    ((16, 16), Features::MMA_F64),
+];
+
+const DOUBLES: &str = include_str!("../../../ptx-templates/mma.ptx");
+
 pub(super) fn rows() -> Vec<Row> {
-    use DType::{Bf16, F16 as Half, F32, S4, S8, S32, U4, U8};
+    use DType::{Bf16, F16 as Half, F32, F64 as Double, S4, S8, S32, Tf32, U4, U8};
     let mut out = Vec::new();
     for (shape, needs) in F16 {
         out.extend([F32, Half].map(|d| row(shape, [d, Half, Half], needs, &format!("{d}.{d}"))));
     }
     for (shape, needs) in BF16 {
         out.push(row(shape, [F32, Bf16, Bf16], needs, "bf16"));
+    }
+    for (shape, needs) in TF32 {
+        out.push(row(shape, [F32, Tf32, Tf32], needs, "tf32"));
+    }
+    for (shape, needs) in F64 {
+        let plain = row(shape, [Double; 3], needs, "f64");
+        let fields = vec![("shape", format!("m{}n8k{}", shape.0, shape.1)), ("types", "f64.f64.f64.f64".to_string())];
+        let written = Emit::Template { text: DOUBLES, fields, operands: &["A", "B", "D"] };
+        out.push(if shape.0 == 8 { plain } else { Row { emit: Some(written), ..plain } });
     }
     for (shape, needs) in INT8 {
         for (a, b, types) in [(S8, S8, "s8"), (U8, U8, "u8"), (S8, U8, "s8.u8"), (U8, S8, "u8.s8")] {
@@ -84,7 +107,7 @@ fn row((m, k): Shape, [d, a, b]: [DType; 3], needs: Features, types: &str) -> Ro
 /// A factor: rows over lanes, k in words.
 fn words(rows: i64, k: i64, dtype: DType) -> Layout {
     let bits = i64::from(dtype.bits());
-    let (word, halves) = (32 / bits, rows / 8);
+    let (word, halves) = ((32 / bits).max(1), rows / 8);
     Layout::new([
         Digit::new(Index(0), 1, 8, Lane, 4),
         Digit::new(Index(0), 8, halves, Register, 1),

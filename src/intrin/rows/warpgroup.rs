@@ -1,7 +1,7 @@
 //! wgmma: products of tiles in shared memory, by warpgroups.
 //!
 //! B comes from shared memory, A from there or from registers. k runs along the rows of tiles; across them it may run where elements
-//! have 16 bits. An instruction takes 32 bytes along k. The sum stays in registers, each warp holding 16 of its 64 rows: mma.sync's
+//! have 16 bits. Of tf32 the hardware reads the upper 19 bits. An instruction takes 32 bytes along k. The sum stays in registers, each warp holding 16 of its 64 rows: mma.sync's
 //! accumulators next to each other (PTX ISA, "Register Fragments for wgmma.mma_async.m64nNk16", "... m64nNk32").
 
 use crate::dtype::DType;
@@ -11,6 +11,7 @@ use crate::ir::layout::{Digit, Layout};
 use crate::target::Features;
 
 const FLOATS: &str = include_str!("../../../ptx-templates/wgmma.ptx");
+const TF32: &str = include_str!("../../../ptx-templates/wgmma_tf32.ptx");
 const INTEGERS: &str = include_str!("../../../ptx-templates/wgmma_integer.ptx");
 
 /// Where A comes from.
@@ -21,10 +22,10 @@ enum Source {
 }
 
 pub(super) fn rows() -> Vec<Row> {
-    use DType::{Bf16, F16, F32, S8, S32, U8};
+    use DType::{Bf16, F16, F32, S8, S32, Tf32, U8};
     let mut out = Vec::new();
     for source in [Source::Shared, Source::Registers] {
-        for (d, ab) in [(F32, F16), (F16, F16), (F32, Bf16)] {
+        for (d, ab) in [(F32, F16), (F16, F16), (F32, Bf16), (F32, Tf32)] {
             out.extend((1..=32).map(|n| row(source, 8 * n, [d, ab, ab])));
         }
         for (a, b) in [(S8, S8), (U8, U8), (U8, S8), (S8, U8)] {
@@ -70,7 +71,11 @@ fn row(source: Source, n: i64, [d, a, b]: [DType; 3]) -> Row {
         needs: if a == b { Features::WGMMA } else { Features::WGMMA | Features::WGMMA_MIXED },
         emulated_from: None,
         emit: Some(Emit::Product {
-            text: if d == DType::S32 { INTEGERS } else { FLOATS },
+            text: match a {
+                _ if d == DType::S32 => INTEGERS,
+                DType::Tf32 => TF32,
+                _ => FLOATS,
+            },
             fields: vec![("n", n.to_string()), ("types", format!("{d}.{a}.{b}"))],
         }),
     }

@@ -43,11 +43,12 @@ fn on_every_chip(name: &str, gemm: &Gemm, steps: &dyn Fn(&Gemm, &Target) -> Resu
     );
 }
 
-const TYPES: [DType; 4] = [DType::F16, DType::Bf16, DType::S8, DType::S4];
+const TYPES: [DType; 6] = [DType::F16, DType::Bf16, DType::S8, DType::S4, DType::Tf32, DType::F64];
 
 #[test]
 fn recommended_cases_come_to_the_instructions_of_each_chip() {
-    for (dtype, layout) in TYPES.into_iter().zip([Layout::NT, Layout::NN, Layout::TN, Layout::NT]) {
+    let layouts = [Layout::NT, Layout::NN, Layout::TN, Layout::NT, Layout::NN, Layout::TT];
+    for (dtype, layout) in TYPES.into_iter().zip(layouts) {
         let gemm = Gemm::new(2048, 2048, 2048).of(dtype).layout(layout);
         let types = super::table::TYPES.into_iter().find(|t| t.0 == dtype).unwrap().name();
         on_every_chip(&format!("{types} {}", layout.name()), &gemm, &gemm::recommend);

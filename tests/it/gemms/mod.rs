@@ -28,7 +28,7 @@ use warploom::{Array, Result, Schedule, Target};
 
 /// From which chip on the recommended steps for a product of aligned size must come to which instructions: types, compute
 /// capability times ten, and how the names of the instructions begin. The last line that fits counts.
-const MUST_USE: [(&str, u32, &str); 12] = [
+const MUST_USE: [(&str, u32, &str); 14] = [
     ("f16>f32>f16", 70, "wmma."),
     ("f16>f32>f16", 75, "mma."),
     ("f16>f32", 75, "mma."),
@@ -41,11 +41,23 @@ const MUST_USE: [(&str, u32, &str); 12] = [
     ("u4>s32", 75, "mma."),
     ("bf16>f32>bf16", 80, "mma."),
     ("bf16>f32", 80, "mma."),
+    ("tf32>f32", 80, "mma."),
+    ("f64", 90, "mma."),
 ];
 
 /// The types whose recommended products are by wgmma on the chips that have it.
-const BY_WGMMA: [&str; 9] =
-    ["f16>f32>f16", "f16>f32", "f16", "bf16>f32>bf16", "bf16>f32", "s8>s32", "u8>s32", "u8*s8>s32", "s8*u8>s32"];
+const BY_WGMMA: [&str; 10] = [
+    "f16>f32>f16",
+    "f16>f32",
+    "f16",
+    "bf16>f32>bf16",
+    "bf16>f32",
+    "tf32>f32",
+    "s8>s32",
+    "u8>s32",
+    "u8*s8>s32",
+    "s8*u8>s32",
+];
 
 /// What the recommended steps for a case must come to.
 fn must_use(case: &Case, target: Target) -> Option<&'static str> {
@@ -69,8 +81,9 @@ fn ready(case: &Case, target: Target) -> Result<Ready> {
     let lowered = lower(&schedule.scheduled()?, &schedule.target)?;
     let instruction = instruction(&lowered);
     if let Some(must) = must_use(case, target) {
-        // Small products of bytes that a kernel of its own would transpose may come to ordinary code: the instruction's recipe has them.
-        let transposed = case.spec.a.bits() == 8 && case.spec.layout != warploom::te::Layout::NT;
+        // Small products whose operands a kernel of its own would transpose may come to ordinary code or to mma.sync: the instruction's recipe
+        // has them.
+        let transposed = case.spec.a.bits() != 16 && case.spec.layout != warploom::te::Layout::NT;
         let by_recipe = if transposed { by_kind(case, target, must)? } else { None };
         let found = instruction.filter(|i| i.starts_with(must)).or(by_recipe);
         assert!(found.is_some_and(|i| i.starts_with(must)), "{case} for {target}: {instruction:?}, not {must}");

@@ -34,10 +34,10 @@ impl Types {
     }
 }
 
-use DType::{Bf16, F16, F32, F64, S4, S8, S32, U4, U8};
+use DType::{Bf16, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
 
 /// The types of products.
-pub const TYPES: [Types; 13] = [
+pub const TYPES: [Types; 14] = [
     Types::same(F16, F32, F16),
     Types::same(F16, F32, F32),
     Types::same(F16, F16, F16),
@@ -51,6 +51,7 @@ pub const TYPES: [Types; 13] = [
     Types::same(U4, S32, S32),
     Types::same(F32, F32, F32),
     Types::same(F64, F64, F64),
+    Types::same(Tf32, F32, F32),
 ];
 
 /// How the steps of a case are found.
@@ -253,7 +254,7 @@ fn recipes() -> Vec<Case> {
     let tiles = [(64, 32, 8, 4, 4, 1, 1), (32, 64, 16, 2, 8, 2, 1), (16, 16, 4, 1, 1, 2, 3), (128, 64, 16, 8, 4, 1, 2)];
     let mut out = Vec::new();
     for (n, (bm, bn, bk, tm, tn, stages, parts)) in tiles.into_iter().enumerate() {
-        for (t, types) in [TYPES[0], TYPES[3], TYPES[5], TYPES[11], TYPES[12]].into_iter().enumerate() {
+        for (t, types) in [TYPES[0], TYPES[3], TYPES[5], TYPES[11], TYPES[12], TYPES[13]].into_iter().enumerate() {
             let case = Case::new(types, Layout::ALL[(n + t) % 4], WHOLE[(n + t) % WHOLE.len()]);
             out.push(Case { recipe: Recipe::Simt(Tiles { bm, bn, bk, tm, tn, stages, parts }), ..case });
         }

@@ -77,7 +77,7 @@ pub fn program(source: &mut Source) -> Program {
     }
 }
 
-const NUMBERS: [&str; 8] = ["f32", "f32", "f64", "f16", "bf16", "s32", "u32", "s8"];
+const NUMBERS: [&str; 9] = ["f32", "f32", "f64", "f16", "bf16", "tf32", "s32", "u32", "s8"];
 
 fn types(source: &mut Source) -> String {
     let types = [
@@ -88,6 +88,7 @@ fn types(source: &mut Source) -> String {
         "f16>f32>f16",
         "bf16>f32>bf16",
         "f16>f32",
+        "tf32>f32",
         "s8>s32",
         "s32",
         "f16",
@@ -108,6 +109,8 @@ fn tiles(source: &mut Source) -> Program {
         ("s8>s32", 32),
         ("u8>s32", 16),
         ("s4>s32", 32),
+        ("tf32>f32", 8),
+        ("f64", 8),
     ]);
     let layout = if types.starts_with("s4") { "NT" } else { source.of(["NN", "NT", "TN", "TT"]) };
     let mut sizes = vec![source.of([16, 16, 16, 32, 32, 8]), source.of([8, 16, 16, 32]), step * (1 + source.below(2))];

@@ -12,8 +12,8 @@ use super::source::Source;
 const WORK: i64 = 600;
 
 const EXTENTS: [i64; 20] = [1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8, 9, 12, 13, 16, 17, 24, 31, 32, 48];
-const TYPES: [&str; 14] =
-    ["f32", "f32", "f32", "f32", "f64", "f64", "f16", "bf16", "s8", "u8", "s32", "s32", "u32", "s64"];
+const TYPES: [&str; 15] =
+    ["f32", "f32", "f32", "f32", "f64", "f64", "f16", "bf16", "tf32", "s8", "u8", "s32", "s32", "u32", "s64"];
 const NAMES: [&str; 5] = ["i", "j", "k", "l", "m"];
 const REDUCED: [&str; 2] = ["r", "q"];
 
@@ -288,7 +288,7 @@ impl Draft<'_, '_> {
     /// A type whose values the type of stages holds.
     fn narrower(&mut self) -> &'static str {
         match self.ty {
-            "f32" => self.source.of(["f16", "bf16", "s8", "u8"]),
+            "f32" => self.source.of(["f16", "bf16", "tf32", "s8", "u8"]),
             "f64" => self.source.of(["f32", "f16", "s32", "s8"]),
             "s32" => self.source.of(["s8", "u8"]),
             "s64" => self.source.of(["s32", "u32", "s8"]),

@@ -94,7 +94,7 @@ fn texts(text: &str) -> Vec<String> {
         parts(&value, text, &mut out);
     }
     out.extend(numbers(text));
-    for ty in ["f64", "f16", "bf16", "s8", "u8", "s32", "u32", "s64"] {
+    for ty in ["f64", "f16", "bf16", "tf32", "s8", "u8", "s32", "u32", "s64"] {
         let plain = text.replace(&format!(" {ty}["), " f32[").replace(&format!(" {ty} "), " f32 ");
         let plain = plain.replace(&format!("{ty}("), "f32(");
         if plain != text {

@@ -49,7 +49,7 @@ impl Use {
         };
         let tile = layout.renamed(dim);
         let elements = tile.digits().iter().map(|d| match d.to {
-            Register => Digit { stride: d.stride * (32 / bits), ..*d },
+            Register => Digit { stride: d.stride * (32 / bits).max(1), ..*d },
             Bit => Digit { to: Register, stride: d.stride / bits, ..*d },
             Warp => Digit { to: Lane, stride: d.stride * LANES, ..*d },
             _ => *d,

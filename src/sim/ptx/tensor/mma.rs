@@ -26,6 +26,13 @@ pub(super) fn shape(text: &str) -> Option<[usize; 3]> {
     Some([m.parse().ok()?, n.parse().ok()?, k.parse().ok()?])
 }
 
+/// The shape of an mma.sync whose four types are f64.
+pub(super) fn doubles(inst: &Inst) -> Option<[usize; 3]> {
+    let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).collect();
+    let ["mma", "sync", "aligned", dims, "row", "col", "f64", "f64", "f64", "f64"] = parts[..] else { return None };
+    shape(dims)
+}
+
 impl Mma {
     pub fn decode(inst: &Inst) -> Result<Mma> {
         let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).collect();

@@ -15,6 +15,7 @@
 
 mod bulk;
 mod cluster;
+mod double;
 mod exchange;
 mod fragment;
 mod mbarrier;
@@ -43,6 +44,7 @@ pub(in crate::sim::ptx) struct Op(Decoded);
 #[derive(Debug, Clone)]
 enum Decoded {
     Mma(mma::Mma),
+    Doubles(double::Doubles),
     Exchange(exchange::Exchange),
     Wmma(wmma::Wmma),
     Wgmma(wgmma::Wgmma),
@@ -112,7 +114,10 @@ impl State {
 pub(in crate::sim::ptx) fn decode(inst: &Inst, _entry: &Entry) -> Result<Option<Op>> {
     let second = inst.opcode.get(1).map_or("", String::as_str);
     let decoded = match (inst.opcode[0].as_str(), second) {
-        ("mma", _) => Decoded::Mma(mma::Mma::decode(inst)?),
+        ("mma", _) => match mma::doubles(inst) {
+            Some(shape) => Decoded::Doubles(double::Doubles::decode(inst, shape)?),
+            None => Decoded::Mma(mma::Mma::decode(inst)?),
+        },
         ("ldmatrix" | "stmatrix" | "movmatrix", _) => Decoded::Exchange(exchange::Exchange::decode(inst)?),
         ("wmma", _) => Decoded::Wmma(wmma::Wmma::decode(inst)?),
         ("wgmma", _) => Decoded::Wgmma(wgmma::Wgmma::decode(inst)?),
@@ -151,6 +156,7 @@ pub(in crate::sim::ptx) fn step(op: &Op, context: &mut Context<'_>) -> std::resu
     }
     match &op.0 {
         Decoded::Mma(op) => op.step(context)?,
+        Decoded::Doubles(op) => op.step(context)?,
         Decoded::Exchange(op) => op.step(context)?,
         Decoded::Wmma(op) => op.step(context)?,
         _ => {

@@ -13,7 +13,7 @@
 //! The simulator of Lowered programs has the same model, so the two agree bit for bit on any data. A tensor core
 //! truncates instead of rounding and adds groups of products at once; the bounds of `reference` allow for both.
 
-use crate::dtype::DType;
+use crate::dtype::{DType, TF32};
 use crate::sim::value::fp8_to_f32;
 use half::{bf16, f16};
 
@@ -36,7 +36,7 @@ impl Number for f32 {
         match dtype {
             DType::F16 => f16::from_bits(bits as u16).to_f32(),
             DType::Bf16 => bf16::from_bits(bits as u16).to_f32(),
-            DType::Tf32 => f32::from_bits(bits & !0x1fff),
+            DType::Tf32 => f32::from_bits(bits & TF32),
             DType::E4m3 | DType::E5m2 => fp8_to_f32(dtype, bits as u8),
             _ => f32::from_bits(bits),
         }

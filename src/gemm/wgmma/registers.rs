@@ -1,0 +1,97 @@
+//! The operand that k does not run along, through registers: wgmma reads tiles of 32-bit elements from shared memory along k alone, and the
+//! operand that gives the rows of the instruction from registers.
+//!
+//! TMA loads its tile as it lies in memory, and each lane loads the elements of its fragment. Where that operand is B, A and B are swapped
+//! (C^T = B^T A^T). Where neither operand lies along k, a separate kernel transposes B.
+
+use super::{Accumulators, Epilogue, MOST_STAGES, Operand, ROWS, STORE_BYTES, Source, SwapAb, Wgmma, bytes, room, up};
+use crate::gemm::staging::present;
+use crate::ir::{CopyKind, Scope};
+use crate::schedule::Steps;
+use crate::target::Target;
+use crate::te::GemmSpec;
+
+/// Sides of a tile: along the rows of instructions and along their columns.
+const SIDES: [[i64; 2]; 4] = [[128, 256], [128, 192], [128, 128], [128, 64]];
+/// Warpgroups of a tile: one loads fragments while the other multiplies.
+const WARPGROUPS: i64 = 2;
+/// Rows of C that leave at once where A and B are swapped.
+pub(super) const STORED_ROWS: i64 = 32;
+/// Bits of the elements that lanes load one by one.
+const BITS: u32 = 32;
+
+impl Wgmma {
+    /// Whether an operand comes through registers.
+    pub(super) fn holds(&self, operand: Operand) -> bool {
+        self.rows_in_registers && operand == self.swap_ab.columns().other()
+    }
+
+    /// Whether the rows of an operand's tile in shared memory run along k.
+    pub(super) fn tile_along_k(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        if self.holds(operand) { operand.along_k(spec) } else { super::runs_along_k(operand, spec) }
+    }
+
+    /// These tiles among others, by their cycles with the kernels that pack operands.
+    pub(super) fn with_register_tiles(mut all: Vec<Wgmma>, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let across = |operand: &Operand| !operand.along_k(spec) && operand.is_aligned(spec);
+        let Some(operand) = Operand::BOTH.into_iter().find(across).filter(|_| spec.a.bits() == BITS) else {
+            return all;
+        };
+        for sides in SIDES {
+            let Some(w) = Wgmma::through_registers(spec, operand, sides, target) else { continue };
+            let cycles = w.cycles_with_packing(spec, target);
+            let at = all.iter().position(|other| cycles < other.cycles_with_packing(spec, target));
+            all.insert(at.unwrap_or(all.len()), w);
+        }
+        all
+    }
+
+    /// Tiles whose rows of instructions are those of an operand; `None` where they cannot leave by TMA, or have no room.
+    fn through_registers(spec: &GemmSpec, operand: Operand, [tall, wide]: [i64; 2], target: &Target) -> Option<Wgmma> {
+        let swap_ab = if operand == Operand::A { SwapAb::Straight } else { SwapAb::Swapped };
+        let block = if swap_ab.is_swapped() { [wide, tall] } else { [tall, wide] };
+        let plain = Wgmma::of(spec, block, WARPGROUPS, target);
+        let mut w = Wgmma { swap_ab, rows_in_registers: true, cluster: [1, 1], promotion: None, ..plain };
+        w.routes[operand as usize] = Source::Direct;
+        let suits = w.epilogue == Epilogue::Tma && bytes(spec.out) == 4 && wide % STORED_ROWS == 0;
+        let w = w.with_slots(spec, target, MOST_STAGES);
+        (suits && w.shared(spec) <= room(target)).then_some(w)
+    }
+
+    /// What a warpgroup has of the operand in registers: all steps of k of a stage.
+    pub(super) fn rows_fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
+        let [tile, fragment] = [["A_s", "A_f"], ["B_s", "B_f"]][operand as usize];
+        s.cache_read(self.accumulators(spec), tile, Scope::Fragment, fragment).compute_at(fragment, "kk");
+        s.pipeline("kk", self.bk * bytes(spec.a) / super::DEPTH);
+    }
+
+    /// From accumulators whose rows are columns of C to C: lanes store single elements to shared memory, some rows of C at a time.
+    pub(super) fn wide_swapped_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
+        let padding = self.padding(spec);
+        let stored = if Accumulators::of(spec).converts() {
+            s.set_scope(padding.converted(), Scope::Fragment).cache_write(
+                "out",
+                padding.written(),
+                Scope::Shared,
+                "C_s",
+            );
+            "out"
+        } else {
+            s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
+            "C_f"
+        };
+        s.reverse_compute_at(stored, "jw").made(["e0", "en"]);
+        let (tall, eo) = if self.tall() > 1 { (Some(ROWS), "eo") } else { (None, "") };
+        s.split("e0", [STORED_ROWS], ["ep", "e1"]);
+        if let Some(rows) = tall {
+            s.split("en", [rows], [eo, "ej"]);
+        }
+        let inner = if tall.is_some() { "ej" } else { "en" };
+        s.reorder(present(["ep", eo, "e1", inner])).swizzle("C_s", self.swizzle.min(STORE_BYTES));
+        s.reverse_compute_at("C_s", "ep").made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
+        if self.out_stages > 1 && up(self.block[0], STORED_ROWS) > 1 {
+            s.pipeline("ep", self.out_stages);
+        }
+        padding.crop(s);
+    }
+}
