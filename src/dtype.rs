@@ -136,6 +136,12 @@ impl DType {
         }
     }
 
+    /// Whether a parameter of this type that is only read takes data of a type: its own, and for tf32 that of f32, whose lower 13 bits are not
+    /// read.
+    pub fn reads(self, given: DType) -> bool {
+        self == given || self == DType::Tf32 && given == DType::F32
+    }
+
     /// Whether it is a floating-point type.
     pub fn is_float(self) -> bool {
         self.class() == Class::Float

@@ -69,7 +69,8 @@ pub fn read(program: &Func, files: &[Filed], arrays: &mut [Array]) -> Result<()>
         let buffer = program.buffer(program.params[n]);
         let array = Array::read(&file.path, file.tensor.as_deref())?;
         let shape: Vec<i64> = array.shape.iter().map(|e| *e as i64).collect();
-        if array.dtype != buffer.dtype || buffer.const_shape().as_ref() != Some(&shape) || buffer.strides.is_some() {
+        if !buffer.dtype.reads(array.dtype) || buffer.const_shape().as_ref() != Some(&shape) || buffer.strides.is_some()
+        {
             let message = format!(
                 "{} holds {}{shape:?}, and input {} is {}{:?}{}",
                 file.path.display(),
@@ -81,7 +82,7 @@ pub fn read(program: &Func, files: &[Filed], arrays: &mut [Array]) -> Result<()>
             );
             return Err(Error::input(Code::CliParameter, message));
         }
-        arrays[n] = array;
+        arrays[n] = Array { dtype: buffer.dtype, ..array };
     }
     Ok(())
 }

@@ -39,7 +39,8 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
         return Err(Error::input(Code::LaunchDevice, format!("{of} is on another device than the program")));
     }
     let shape_agrees = shape_agrees(arg, given.shape);
-    if arg.dtype != given.dtype || !shape_agrees {
+    let dtype_agrees = arg.dtype == given.dtype || arg.access == Access::Read && arg.dtype.reads(given.dtype);
+    if !dtype_agrees || !shape_agrees {
         let wanted: Vec<usize> = arg.shape.iter().map(|e| usize::try_from(*e).unwrap_or(0)).collect();
         let code = if shape_agrees { Code::LaunchDtype } else { Code::LaunchShape };
         let message =
@@ -195,6 +196,17 @@ mod tests {
         // Arguments that are only read may share a buffer.
         assert_eq!(check("gemm", &args, &[given(0x1000), given(0x1000), given(0x1080)]), Ok(()));
         assert_eq!(check_raw("gemm", &args, &[0x1000, 0x1000, 0x1080]), Ok(()));
+    }
+
+    #[test]
+    fn a_parameter_of_tf32_that_is_only_read_takes_f32() {
+        let tf32 = |access| [Arg { dtype: DType::Tf32, ..arg("A", access) }];
+        assert_eq!(check("gemm", &tf32(Access::Read), &[given(0x1000)]), Ok(()));
+        let (code, message) = refusal(&tf32(Access::Write), &[given(0x1000)]);
+        assert_eq!(
+            (code.as_str(), message.as_str()),
+            ("launch.dtype", "argument A of gemm is tf32[4, 8], and f32[4, 8] was given")
+        );
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod differential;
 mod door;
 mod driver;
 mod editors;
+mod elements;
 mod epilogues;
 mod examples;
 mod format;

@@ -52,7 +52,7 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
 }
 
 fn types(source: &mut Source) -> GemmSpec {
-    use DType::{Bf16, F16, F32, S8, S32, U8};
+    use DType::{Bf16, F16, F32, S8, S32, Tf32, U8};
     let [a, b, acc, out] = source.of([
         [F16, F16, F32, F16],
         [F16, F16, F32, F16],
@@ -61,6 +61,7 @@ fn types(source: &mut Source) -> GemmSpec {
         [F16, F16, F16, F16],
         [S8, S8, S32, S32],
         [U8, S8, S32, S32],
+        [Tf32, Tf32, F32, F32],
     ]);
     let layout = if a.bits() == 8 && source.chance(70) { Layout::NT } else { source.of(Layout::ALL) };
     let batch = source.chance(20).then(|| 2 + source.below(2) as i64);
@@ -79,6 +80,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         warpgroups,
         pingpong: false,
         swap_ab: SwapAb::Straight,
+        rows_in_registers: spec.a.bits() == 32 && spec.layout.a_transposed() && parts == 1,
         parts,
         combine,
         bk: source.of([128, 128, 64, 32]) / bytes,

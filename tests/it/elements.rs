@@ -1,0 +1,79 @@
+//! Products whose fragments lanes load element by element: f64, and tf32 whose rows in shared memory do not run along k.
+
+use super::ptxas::{assemble, tools};
+use super::sample::drawn;
+use super::tensor::{lowered, right};
+use warploom::gemm::{FragmentBuffers, Kind, Mma, recommend};
+use warploom::lower::print;
+use warploom::te::Layout;
+use warploom::{DType, Gemm, Schedule, Target};
+
+fn gemm([m, n, k]: [i64; 3], dtype: DType, layout: Layout) -> Gemm {
+    Gemm::new(m, n, k).of(dtype).layout(layout)
+}
+
+/// Sizes of whole tiles, of parts of them, and of rows that no copy of 16 bytes reads.
+const SIZES: [[i64; 3]; 4] = [[128, 64, 64], [100, 60, 40], [131, 61, 37], [34, 70, 18]];
+
+#[test]
+fn each_instruction_of_f64_and_tf32_is_right_in_every_layout() {
+    let ampere = [(DType::F64, [8, 4]), (DType::Tf32, [16, 8])];
+    let hopper = [(DType::F64, [16, 4]), (DType::F64, [16, 8]), (DType::F64, [16, 16])];
+    let shapes = ampere.map(|s| (s, Target::sm_80())).into_iter().chain(hopper.map(|s| (s, Target::sm_90())));
+    for (n, (((dtype, shape), target), layout)) in shapes.flat_map(|s| Layout::ALL.map(|l| (s.clone(), l))).enumerate()
+    {
+        for (at, size) in SIZES.into_iter().enumerate().filter(|(at, _)| drawn(&format!("elements {n} {at}"), 2)) {
+            let product = gemm(size, dtype, layout);
+            let fragments = [FragmentBuffers::Single, FragmentBuffers::Double][(n + at) % 2];
+            let parts = [1, 1, 1, 2][(n + at) % 4];
+            let tiles = Mma::of(product.spec(), &target, [64, 32], [2, 1], parts);
+            let steps = Mma { shape, fragments, ..tiles }.steps(product.spec()).finish().unwrap();
+            let schedule = Schedule::new(product.program().unwrap(), target.clone(), steps);
+            let instruction = format!("mma.m{}n8k{}", shape[0], shape[1]);
+            assert!(print(&right(&schedule)).contains(&instruction), "{schedule}");
+        }
+    }
+}
+
+/// An operand across k comes through registers where its rows are aligned; where neither lies along k, a kernel transposes the other.
+#[test]
+fn operands_of_tf32_across_k_come_to_wgmma_through_registers() {
+    for (at, size) in [[256, 512, 128], [200, 336, 72], [132, 68, 36]].into_iter().enumerate() {
+        for layout in [Layout::NN, Layout::TN, Layout::TT] {
+            if !drawn(&format!("registers {at} {layout:?}"), 2) {
+                continue;
+            }
+            let schedule = Kind::Wgmma.schedule(&gemm(size, DType::Tf32, layout), &Target::sm_90a()).unwrap();
+            let text = schedule.to_string();
+            assert!(text.contains("wgmma_rs.m64n"), "{text}");
+            assert_eq!(text.contains("global -> B_pack\n"), layout == Layout::TN, "{text}");
+            right(&schedule);
+        }
+    }
+}
+
+#[test]
+fn rows_that_copies_do_not_read_are_packed() {
+    for layout in Layout::ALL {
+        let product = gemm([131, 61, 37], DType::Tf32, layout);
+        let schedule = Kind::Wgmma.schedule(&product, &Target::sm_90a()).unwrap();
+        assert!(print(&right(&schedule)).contains(" wgmma.m64n"), "{schedule}");
+    }
+}
+
+#[test]
+fn large_products_of_f64_and_tf32_come_to_tensor_cores_and_assemble_clean() {
+    let tools = tools();
+    for (dtype, layout) in [DType::F64, DType::Tf32].into_iter().flat_map(|d| Layout::ALL.map(|l| (d, l))) {
+        for target in [Target::sm_80(), Target::sm_90(), Target::sm_90a()] {
+            let sizes = [[4096; 3], [1500; 3], [4095, 4097, 4099]];
+            for size in sizes.into_iter().filter(|size| drawn(&format!("{size:?} {dtype} {layout:?} {target}"), 6)) {
+                let schedule = recommend(&gemm(size, dtype, layout), &target).unwrap();
+                let lowered = lowered(&schedule);
+                let by = ["mma.m16n8", "mma.m8n8k4", "wgmma"];
+                assert!(by.iter().any(|instruction| print(&lowered).contains(instruction)), "{schedule}");
+                assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
+            }
+        }
+    }
+}
