@@ -58,9 +58,9 @@ impl Copies {
         }
     }
 
-    /// The block ends: copies that nothing has waited for do not matter, because nothing can read what they write.
-    pub fn abandon(&mut self) {
-        self.copies.clear();
+    /// The block ends: copies that nothing has waited for land, and the next block finds none under way.
+    pub fn end(&mut self, world: &mut World, warp: usize) {
+        self.wait(world, warp, u32::MAX, None);
         self.closed = [0; LANES];
     }
 }

@@ -87,7 +87,6 @@ fn fresh(program: &Program<'_>, number: usize, (each, threads): (usize, usize), 
 /// A block begins: constants, special registers and parameters have their values.
 fn begin(program: &Program<'_>, world: &World, warp: &mut Warp) {
     warp.restart();
-    warp.copies.abandon();
     warp.waited = 0;
     warp.traced = 0;
     warp.forget_poison();
@@ -160,6 +159,7 @@ fn run_cluster(
     while world.tensor.pending() > 0 {
         land(world, 0)?;
     }
+    warps.iter_mut().for_each(|warp| warp.copies.end(world, warp.number));
     let mut tensor = std::mem::take(&mut world.tensor);
     let end = tensor.end(world);
     world.tensor = tensor;

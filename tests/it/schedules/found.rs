@@ -69,6 +69,11 @@ const FOUND: &[&str] = &[
     "program p\ninput A s8[1]\noutput T[i 1, j 2] s8 = A[0] + 1\ntarget sm_90a\nsplit j ? 2 -> vo vi\nvectorize vi",
     // The sum is loaded in front of the choice of its first value.
     "gemm 1x1x13 f32 NN\ntarget sm_90\ncache_write C C shared -> C_w\nreverse_compute_at C_w j\nsplit k ? 1",
+    // The last copy by cp.async, whose value no iteration reads.
+    "program p\ninput A f32[1]\noutput T[i 2] f32 = sum(r 3) select(r == 1, A[0], 0)\ntarget sm_80
+     cache_read T A shared -> A_s\ncompute_at A_s r\npipeline r stages=2\nbind i blockIdx.y\ncopy_with A_s cp_async",
+    // The first pair of bytes of a kernel is a constant.
+    "program p\noutput T[i 1, j 1, k 2] s8 = 0\ntarget sm_89\nvectorize k",
 ];
 
 #[test]
