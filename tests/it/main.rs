@@ -25,6 +25,7 @@ mod editors;
 mod elements;
 mod epilogues;
 mod examples;
+mod float8;
 mod format;
 mod functions;
 mod gemms;
