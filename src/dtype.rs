@@ -59,6 +59,10 @@ pub enum Class {
     Bool,
 }
 
+/// Bits of the fraction that the accumulators of tensor cores keep of sums of products of 8-bit floats, as far as is known: e8m13
+/// (SageAttention2), 14 bits with the one before the point (DeepSeek-V3 report). Simulator and reference follow it; a GPU case measures it.
+pub const FLOAT8_SUM_FRACTION: i32 = 13;
+
 impl DType {
     /// Every type, in the order of the declaration.
     pub const ALL: [DType; 16] = [
@@ -140,6 +144,11 @@ impl DType {
     /// read.
     pub fn reads(self, given: DType) -> bool {
         self == given || self == DType::Tf32 && given == DType::F32
+    }
+
+    /// Whether it is a floating-point type of 8 bits.
+    pub fn is_float8(self) -> bool {
+        matches!(self, DType::E4m3 | DType::E5m2)
     }
 
     /// Whether it is a floating-point type.

@@ -2,7 +2,6 @@
 
 use super::body::Body;
 use super::builder::Value;
-use super::float8::is_float8;
 use super::packed::is_packed;
 use super::value::{Data, is_unsigned};
 use crate::dtype::{Class, DType, TF32};
@@ -17,8 +16,8 @@ impl<'c> Body<'c, '_, '_> {
             _ if from.dtype == to => return Ok(from),
             (true, _) => return self.cast(to, self.spread_out(from)?),
             (_, true) => return self.cast_to_packed(to, from),
-            _ if is_float8(from.dtype) => return self.cast(to, self.from_float8(from)?),
-            _ if is_float8(to) => return self.cast_to_float8(to, from),
+            _ if from.dtype.is_float8() => return self.cast(to, self.from_float8(from)?),
+            _ if to.is_float8() => return self.cast_to_float8(to, from),
             _ => {}
         }
         if from.dtype == DType::Tf32 {

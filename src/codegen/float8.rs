@@ -28,17 +28,12 @@ const F32_INFINITY: i64 = 0x7F80_0000;
 /// The code of NaN that conversions write.
 const NAN: i64 = 0x7F;
 
-/// Whether elements are 8-bit floats.
-pub fn is_float8(dtype: DType) -> bool {
-    matches!(dtype, DType::E4m3 | DType::E5m2)
-}
-
 /// Whether a kernel has values of these types, which it may convert.
 pub fn is_used_by(kernel: &LoweredKernel) -> bool {
-    let mut found = kernel.func.buffers.iter().any(|b| is_float8(b.dtype));
+    let mut found = kernel.func.buffers.iter().any(|b| b.dtype.is_float8());
     visit::walk(&kernel.func.body, &mut |s| {
         if let Stmt::Store(s) = s {
-            visit::walk_expr(&s.value, &mut |e| found |= matches!(e, Expr::Cast(to, _) if is_float8(*to)));
+            visit::walk_expr(&s.value, &mut |e| found |= matches!(e, Expr::Cast(to, _) if to.is_float8()));
         }
     });
     found

@@ -1,7 +1,6 @@
 //! Data values: their LLVM types, literals and lanes.
 
 use super::builder::{Builder, Type, Value};
-use super::float8::is_float8;
 use super::packed::is_packed;
 use super::session::bug;
 use crate::array::fp8_bits;
@@ -64,7 +63,7 @@ impl<'c> Builder<'c, '_> {
         match self.element(dtype)? {
             Type::FloatType(t) => Ok(t.const_float(rounded(dtype, float)).into()),
             Type::IntType(t) if dtype == DType::Bool => Ok(t.const_int(u64::from(int != 0), false).into()),
-            Type::IntType(t) if is_float8(dtype) => Ok(t.const_int(float8_code(dtype, float), false).into()),
+            Type::IntType(t) if dtype.is_float8() => Ok(t.const_int(float8_code(dtype, float), false).into()),
             Type::IntType(t) => Ok(t.const_int(int as u64, true).into()),
             _ => Err(bug(format!("a literal of type {dtype}"))),
         }

@@ -3,8 +3,10 @@
 
 use warploom::array::{fp8_bits, fp8_value};
 use warploom::lower::lower;
+use warploom::measure::run_once;
+use warploom::runtime::Device;
 use warploom::sim::{Mode, Options, run_lowered, run_ptx};
-use warploom::{Array, DType, Schedule, compile};
+use warploom::{Array, DType, Schedule, Target, compile};
 
 /// A type, with the bits of its exponent and of its fraction.
 const FORMATS: [(DType, u32, u32); 2] = [(DType::E4m3, 4, 3), (DType::E5m2, 5, 2)];
@@ -12,15 +14,19 @@ const FORMATS: [(DType, u32, u32); 2] = [(DType::E4m3, 4, 3), (DType::E5m2, 5, 2
 /// A chip whose conversions are integer code, and one that has the instruction.
 const CHIPS: [&str; 3] = ["sm_70", "sm_80", "sm_90"];
 
-/// The bytes of what a program of one input gives on a chip in lanes of a vector, as PTX and as the simulator runs the kernels.
-fn computed(value: &str, from: DType, to: DType, (chip, lanes): (&str, usize), x: &Array) -> [Vec<u8>; 2] {
-    let n = x.len();
+/// A program of one input, in lanes of a vector.
+fn elementwise(value: &str, from: DType, to: DType, (chip, lanes): (&str, usize), n: usize) -> Schedule {
     let text = format!(
         "program one\ninput X {from}[{n}]\noutput Z[i {n}] {to} = {value}\n\
          target {chip}\nsplit i ? 32 {lanes} -> a b c; bind a blockIdx.x; bind b threadIdx.x; vectorize c\n"
     );
-    let schedule = Schedule::parse(&text).unwrap();
-    let args = || vec![x.clone(), Array::zeros(to, &[n]).unwrap()];
+    Schedule::parse(&text).unwrap()
+}
+
+/// The bytes of what a program of one input gives on a chip in lanes of a vector, as PTX and as the simulator runs the kernels.
+fn computed(value: &str, from: DType, to: DType, (chip, lanes): (&str, usize), x: &Array) -> [Vec<u8>; 2] {
+    let schedule = elementwise(value, from, to, (chip, lanes), x.len());
+    let args = || vec![x.clone(), Array::zeros(to, &[x.len()]).unwrap()];
     let kernels = compile(&schedule).unwrap();
     let has = kernels.ptx().contains("cvt.rn.f16x2.e") || kernels.ptx().contains("cvt.rn.satfinite.e");
     assert_eq!(has, chip == "sm_90", "{value} on {chip}");
@@ -176,4 +182,36 @@ fn types_of(types: &str) -> (DType, DType, DType) {
     let (a, b) = parts[0].split_once('*').unwrap_or((parts[0], parts[0]));
     let parse = |name: &str| DType::parse(name).unwrap();
     (parse(a), parse(b), parse(parts[2]))
+}
+
+/// A device converts as the tables of the formats say: every code, and numbers of every exponent.
+pub fn conversions_on(device: &Device) {
+    let (major, minor) = device.info().capability;
+    let chip = Target::for_device(10 * major + minor).unwrap();
+    let computed = |from: DType, to: DType, lanes, x: &Array| {
+        let schedule = elementwise(&format!("{to}(X[i])"), from, to, (chip.name, lanes), x.len());
+        let program = device.load(&compile(&schedule).unwrap()).unwrap();
+        run_once(&program, &[x.clone(), Array::zeros(to, &[x.len()]).unwrap()]).unwrap().remove(1)
+    };
+    let mut rng = fastrand::Rng::with_seed(9);
+    for ((dtype, exponent, fraction), lanes) in FORMATS.into_iter().flat_map(|f| [1, 4].map(|lanes| (f, lanes))) {
+        let codes: Vec<u8> = (0..=255).collect();
+        let x = Array { dtype, ..Array::from_slice(&[256], &codes).unwrap() };
+        for to in [DType::F16, DType::F32] {
+            let found = computed(dtype, to, lanes, &x);
+            for code in 0..=255u8 {
+                let (value, wanted) = (found.get(code.into()), fp8_value(code, exponent, fraction));
+                assert!(
+                    value.to_bits() == wanted.to_bits() || value.is_nan() && wanted.is_nan(),
+                    "{dtype} {code:#04x}"
+                );
+            }
+        }
+        let values = numbers(exponent, fraction, &mut rng);
+        let x = Array::from_slice(&[values.len()], &values).unwrap();
+        let found = computed(DType::F32, dtype, lanes, &x);
+        for (value, found) in values.iter().zip(&found.bytes) {
+            assert_eq!(*found, fp8_bits(f64::from(*value), exponent, fraction), "{value:e} as {dtype}");
+        }
+    }
 }

@@ -26,6 +26,7 @@ mod elements;
 mod epilogues;
 mod examples;
 mod float8;
+mod float8_sums;
 mod format;
 mod functions;
 mod gemms;

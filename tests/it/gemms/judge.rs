@@ -117,7 +117,7 @@ fn magnitude(case: &Case) -> Option<i64> {
     let limit = match case.spec.acc {
         DType::F16 => 1 << 11,
         // Tensor cores add products of 8-bit floats with 13 bits below the largest term.
-        DType::F32 if is_float8(case.spec.a) => 1 << 13,
+        DType::F32 if case.spec.a.is_float8() => 1 << 13,
         DType::F32 => 1 << 24,
         DType::F64 => 1i64 << 53,
         _ => return None,
@@ -132,10 +132,6 @@ fn magnitude(case: &Case) -> Option<i64> {
     });
     let exact_inputs = exact_inputs[0].min(exact_inputs[1]);
     Some(largest.clamp(1, exact_inputs).min(if case.spec.out == DType::F16 { 16 } else { 2047 }))
-}
-
-fn is_float8(dtype: DType) -> bool {
-    matches!(dtype, DType::E4m3 | DType::E5m2)
 }
 
 impl Trial {
