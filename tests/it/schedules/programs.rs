@@ -114,6 +114,8 @@ fn tiles(source: &mut Source) -> Program {
         ("s4>s32", 32),
         ("tf32>f32", 8),
         ("f64", 8),
+        ("e4m3>f32", 32),
+        ("e5m2*e4m3>f32>f16", 32),
     ]);
     let layout = if types.starts_with("s4") { "NT" } else { source.of(["NN", "NT", "TN", "TT"]) };
     let mut sizes = vec![source.of([16, 16, 16, 32, 32, 8]), source.of([8, 16, 16, 32]), step * (1 + source.below(2))];
