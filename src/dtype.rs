@@ -18,9 +18,9 @@ pub enum DType {
     F64,
     /// f32 storage of which the upper 19 bits are the value: tensor cores read no others.
     Tf32,
-    /// 8-bit float, 4 exponent bits, no infinities.
+    /// 8-bit float, 4 exponent bits, no infinities. Conversions saturate at 448, the largest number; NaN becomes 0x7F.
     E4m3,
-    /// 8-bit float, 5 exponent bits.
+    /// 8-bit float, 5 exponent bits. Conversions saturate at 57344, the largest finite number; NaN becomes 0x7F.
     E5m2,
     /// Signed 8-bit integer.
     S8,

@@ -16,7 +16,7 @@ impl<'c> Body<'c, '_, '_> {
             _ if from.dtype == to => return Ok(from),
             (true, _) => return self.cast(to, self.spread_out(from)?),
             (_, true) => return self.cast_to_packed(to, from),
-            _ if from.dtype.is_float8() => return self.cast(to, self.from_float8(from)?),
+            _ if from.dtype.is_float8() => return self.cast(to, self.widen_float8(from)?),
             _ if to.is_float8() => return self.cast_to_float8(to, from),
             _ => {}
         }
@@ -57,10 +57,10 @@ impl<'c> Body<'c, '_, '_> {
     /// By way of f32, which holds every value of a narrower type; wider values are rounded to odd first.
     fn cast_to_float8(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
         if from.dtype != DType::F64 {
-            return self.to_float8(to, self.cast(DType::F32, from)?);
+            return self.narrow_to_float8(to, self.cast(DType::F32, from)?);
         }
         let value = self.b.per_lane(&[from.value], from.lanes, |v| self.f64_to_odd(v[0]))?;
-        self.to_float8(to, Data { value, dtype: DType::F32, ..from })
+        self.narrow_to_float8(to, Data { value, dtype: DType::F32, ..from })
     }
 
     fn float_to_float(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {

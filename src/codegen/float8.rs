@@ -75,10 +75,10 @@ impl Format {
 
 impl<'c> Body<'c, '_, '_> {
     /// As f16 or f32, exactly.
-    pub fn from_float8(&self, from: Data<'c>) -> Result<Data<'c>> {
+    pub fn widen_float8(&self, from: Data<'c>) -> Result<Data<'c>> {
         let native = self.b.features.contains(Features::FP8);
         let (value, dtype) = match from.dtype {
-            _ if native => (self.pairs_from_float8(from)?, DType::F16),
+            _ if native => (self.widen_pairs(from)?, DType::F16),
             DType::E5m2 => (self.e5m2_to_f16(from)?, DType::F16),
             _ => (self.b.per_lane(&[from.value], from.lanes, |v| self.e4m3_to_f32(v[0]))?, DType::F32),
         };
@@ -86,16 +86,16 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// From f32, rounded and saturated.
-    pub fn to_float8(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
+    pub fn narrow_to_float8(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
         let value = if self.b.features.contains(Features::FP8) {
-            self.pairs_to_float8(to, from)?
+            self.narrow_pairs(to, from)?
         } else {
             self.b.per_lane(&[from.value], from.lanes, |v| self.f32_to_float8(Format::of(to), v[0]))?
         };
         Ok(Data { value, dtype: to, lanes: from.lanes })
     }
 
-    fn pairs_from_float8(&self, from: Data<'c>) -> Result<Value<'c>> {
+    fn widen_pairs(&self, from: Data<'c>) -> Result<Value<'c>> {
         let (word, pair) = (self.b.i32().into(), self.b.int(16, 0).get_type().into());
         let text = expand(FROM_FLOAT8, &[("type", from.dtype.to_string())], &[("D", 1), ("S", 1)]);
         let convert = |codes: Value<'c>| self.b.pure_asm(text.clone(), "=r,h", word, &[codes]);
@@ -111,7 +111,7 @@ impl<'c> Body<'c, '_, '_> {
         })
     }
 
-    fn pairs_to_float8(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
+    fn narrow_pairs(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
         let pair = self.b.int(16, 0).get_type().into();
         let text = expand(TO_FLOAT8, &[("type", to.to_string())], &[("D", 1), ("H", 1), ("L", 1)]);
         let convert = |high: Value<'c>, low: Value<'c>| self.b.pure_asm(text.clone(), "=h,f,f", pair, &[high, low]);
