@@ -18,9 +18,9 @@ pub enum DType {
     F64,
     /// f32 storage of which the upper 19 bits are the value: tensor cores read no others.
     Tf32,
-    /// 8-bit float, 4 exponent bits, no infinities.
+    /// 8-bit float, 4 exponent bits, no infinities. Conversions saturate at 448, the largest number; NaN becomes 0x7F.
     E4m3,
-    /// 8-bit float, 5 exponent bits.
+    /// 8-bit float, 5 exponent bits. Conversions saturate at 57344, the largest finite number; NaN becomes 0x7F.
     E5m2,
     /// Signed 8-bit integer.
     S8,
@@ -58,6 +58,10 @@ pub enum Class {
     /// Truth value.
     Bool,
 }
+
+/// Bits of the fraction that the accumulators of tensor cores keep of sums of products of 8-bit floats, as far as is known: e8m13
+/// (SageAttention2), 14 bits with the one before the point (DeepSeek-V3 report). Simulator and reference follow it; a GPU case measures it.
+pub const FLOAT8_SUM_FRACTION: i32 = 13;
 
 impl DType {
     /// Every type, in the order of the declaration.
@@ -140,6 +144,11 @@ impl DType {
     /// read.
     pub fn reads(self, given: DType) -> bool {
         self == given || self == DType::Tf32 && given == DType::F32
+    }
+
+    /// Whether it is a floating-point type of 8 bits.
+    pub fn is_float8(self) -> bool {
+        matches!(self, DType::E4m3 | DType::E5m2)
     }
 
     /// Whether it is a floating-point type.

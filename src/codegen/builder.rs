@@ -3,6 +3,8 @@
 //! LLVM's C interface trusts its caller. What it would take on trust (that both sides of an operation have one type,
 //! that a pointer is a pointer) is checked here.
 
+mod pure_asm;
+
 use super::{lines, session::bug, value::vector_of};
 use crate::error::Result;
 use crate::target::Features;

@@ -229,7 +229,7 @@ impl<'c> Body<'c, '_, '_> {
 
 /// The text of a template with its fields filled in and its operands numbered: a list of registers where they are several,
 /// or where the name has no `.0` behind it and is in no brackets of its own.
-fn expand(text: &str, fields: &[(&str, String)], operands: &[(&str, usize)]) -> String {
+pub(super) fn expand(text: &str, fields: &[(&str, String)], operands: &[(&str, usize)]) -> String {
     let mut text: String = text.lines().filter(|l| !l.starts_with("//")).collect::<Vec<_>>().join("\n");
     for (field, value) in fields {
         text = text.replace(&format!("{{{field}}}"), value);

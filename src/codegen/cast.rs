@@ -16,6 +16,8 @@ impl<'c> Body<'c, '_, '_> {
             _ if from.dtype == to => return Ok(from),
             (true, _) => return self.cast(to, self.spread_out(from)?),
             (_, true) => return self.cast_to_packed(to, from),
+            _ if from.dtype.is_float8() => return self.cast(to, self.widen_float8(from)?),
+            _ if to.is_float8() => return self.cast_to_float8(to, from),
             _ => {}
         }
         if from.dtype == DType::Tf32 {
@@ -52,6 +54,15 @@ impl<'c> Body<'c, '_, '_> {
         self.pack(Data { value, dtype: DType::S8, ..wide }, to)
     }
 
+    /// By way of f32, which holds every value of a narrower type; wider values are rounded to odd first.
+    fn cast_to_float8(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
+        if from.dtype != DType::F64 {
+            return self.narrow_to_float8(to, self.cast(DType::F32, from)?);
+        }
+        let value = self.b.per_lane(&[from.value], from.lanes, |v| self.f64_to_odd(v[0]))?;
+        self.narrow_to_float8(to, Data { value, dtype: DType::F32, ..from })
+    }
+
     fn float_to_float(&self, to: DType, from: Data<'c>) -> Result<Value<'c>> {
         let ty = self.b.shape(to, from.lanes)?;
         match (from.dtype, to) {
@@ -80,6 +91,7 @@ impl<'c> Body<'c, '_, '_> {
         self.odd(truncated, inexact)
     }
 
+    /// The f32 with its last bit set where it is inexact.
     fn odd(&self, truncated: Value<'c>, inexact: Value<'c>) -> Result<Value<'c>> {
         let bits = self.b.cast(Op::BitCast, truncated, self.b.i32().into())?;
         let sticky = self.b.cast(Op::ZExt, inexact, self.b.i32().into())?;

@@ -2,7 +2,7 @@
 //!
 //! A product that is added or subtracted is one fused operation with one rounding; no other arithmetic is rewritten.
 //! bf16 is computed in f32 and rounded after every operation, which gives the same bits as arithmetic in bf16 and runs
-//! on every chip. Integers wrap; a division by zero gives 0.
+//! on every chip; 8-bit floats are computed so too. Integers wrap; a division by zero gives 0.
 
 use super::body::Body;
 use super::builder::{Type, Value};
@@ -179,7 +179,7 @@ impl<'c> Body<'c, '_, '_> {
         self.wide(&[x, y, c], |values, ty| self.b.intrinsic("llvm.fma", &[ty], values))
     }
 
-    /// Runs a float operation in the operands' type, or for bf16 and tf32 in f32 with one rounding after it.
+    /// Runs a float operation in the operands' type, or for bf16, tf32 and 8-bit floats in f32 with one rounding after it.
     fn wide(
         &self,
         operands: &[Data<'c>],

@@ -1,6 +1,6 @@
 //! Functions of floating-point numbers, as short sequences.
 //!
-//! LLVM's NVPTX backend has no library behind it, so each function is written out. f16 and bf16 compute in f32 and
+//! LLVM's NVPTX backend has no library behind it, so each function is written out. Narrower types compute in f32 and
 //! round once. The largest errors, for f32 and f64 (in units of the last place unless stated):
 //!
 //! | function | f32 | f64 | how |
@@ -42,7 +42,7 @@ struct Scalar<'b, 'c, 'm> {
 impl<'c> Body<'c, '_, '_> {
     /// A function of every lane.
     pub fn function(&self, op: UnOp, a: Data<'c>) -> Result<Data<'c>> {
-        if matches!(a.dtype, DType::F16 | DType::Bf16 | DType::Tf32) {
+        if matches!(a.dtype, DType::F16 | DType::Bf16 | DType::Tf32 | DType::E4m3 | DType::E5m2) {
             let wide = self.cast(DType::F32, a)?;
             let result = self.function(op, wide)?;
             return self.cast(a.dtype, result);
@@ -67,7 +67,7 @@ impl<'c> Body<'c, '_, '_> {
 
     /// `a` to the power of `b`, in every lane.
     pub fn power(&self, a: Data<'c>, b: Data<'c>) -> Result<Data<'c>> {
-        if matches!(a.dtype, DType::F16 | DType::Bf16 | DType::Tf32) {
+        if matches!(a.dtype, DType::F16 | DType::Bf16 | DType::Tf32 | DType::E4m3 | DType::E5m2) {
             let wide = self.power(self.cast(DType::F32, a)?, self.cast(DType::F32, b)?)?;
             return self.cast(a.dtype, wide);
         }

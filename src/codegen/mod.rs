@@ -14,6 +14,7 @@ mod copy;
 mod counters;
 mod describe;
 mod expr;
+mod float8;
 mod index;
 mod instruction;
 mod launch;
@@ -76,6 +77,7 @@ fn build(lowered: &Lowered, target: &Target, file: Option<&str>, show: impl FnOn
         Features::TMA,
         used.contains(Features::TMA) || used.contains(Features::MBARRIER) && target.has(Features::TMA),
     );
+    used.set(Features::FP8, target.has(Features::FP8) && lowered.kernels.iter().any(float8::is_used_by));
     let ptx_version = target.ptx_for(used);
     let machine = session::machine(target, ptx_version)?;
     // Before the context, which it outlives.

@@ -3,6 +3,7 @@
 use super::builder::{Builder, Type, Value};
 use super::packed::is_packed;
 use super::session::bug;
+use crate::array::fp8_bits;
 use crate::dtype::{Class, DType};
 use crate::error::{Code, Error, Result};
 use crate::ir::Literal;
@@ -31,12 +32,12 @@ impl<'c> Builder<'c, '_> {
             DType::Bf16 => c.bf16_type().into(),
             DType::F32 | DType::Tf32 => c.f32_type().into(),
             DType::F64 => c.f64_type().into(),
-            // A single element of 4 bits is a byte that holds its value.
-            DType::S8 | DType::U8 | DType::S4 | DType::U4 => c.i8_type().into(),
+            // A single element of 4 bits is a byte that holds its value; an 8-bit float one that holds its code.
+            DType::S8 | DType::U8 | DType::S4 | DType::U4 | DType::E4m3 | DType::E5m2 => c.i8_type().into(),
             DType::S32 | DType::U32 => c.i32_type().into(),
             DType::S64 => c.i64_type().into(),
             DType::Bool => c.bool_type().into(),
-            DType::E4m3 | DType::E5m2 | DType::B1 => {
+            DType::B1 => {
                 return Err(Error::bug(
                     Code::CodegenType,
                     format!("lowering lets {dtype} through, which has no ordinary code"),
@@ -62,6 +63,7 @@ impl<'c> Builder<'c, '_> {
         match self.element(dtype)? {
             Type::FloatType(t) => Ok(t.const_float(rounded(dtype, float)).into()),
             Type::IntType(t) if dtype == DType::Bool => Ok(t.const_int(u64::from(int != 0), false).into()),
+            Type::IntType(t) if dtype.is_float8() => Ok(t.const_int(float8_code(dtype, float), false).into()),
             Type::IntType(t) => Ok(t.const_int(int as u64, true).into()),
             _ => Err(bug(format!("a literal of type {dtype}"))),
         }
@@ -103,7 +105,13 @@ fn rounded(dtype: DType, value: f64) -> f64 {
 
 /// The type in which arithmetic on a type runs, with one rounding after it.
 pub fn computed_in(dtype: DType) -> DType {
-    if matches!(dtype, DType::Bf16 | DType::Tf32) { DType::F32 } else { dtype }
+    if matches!(dtype, DType::Bf16 | DType::Tf32 | DType::E4m3 | DType::E5m2) { DType::F32 } else { dtype }
+}
+
+/// The code of the nearest 8-bit float.
+fn float8_code(dtype: DType, value: f64) -> u64 {
+    let (exponent, fraction) = if dtype == DType::E4m3 { (4, 3) } else { (5, 2) };
+    fp8_bits(value, exponent, fraction).into()
 }
 
 /// Whether integers of the type compare and extend as unsigned numbers.

@@ -35,6 +35,7 @@ use super::staging::{Fragment, Staging, present, source};
 use super::tiles;
 use super::work::{ranked, releases_early};
 use crate::dtype::DType;
+use crate::intrin;
 use crate::ir::{Axis, BindMode, CopyKind, Note};
 use crate::schedule::Steps;
 use crate::target::{Features, Target};
@@ -516,19 +517,25 @@ impl Names {
 
 /// Rows and terms of the instruction for these types; `None` where the chip has none.
 fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
-    use DType::{Bf16, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+    use DType::{Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
     let hopper = target.has(Features::MMA_F64);
     let [ampere, turing] = match (spec.a, spec.b, spec.acc) {
         (F64, F64, F64) => [Some(if hopper { [16, 8] } else { [8, 4] }), None],
         (Tf32, Tf32, F32) => [Some([16, 8]), None],
         (F16, F16, F32 | F16) => [Some([16, 16]), Some([16, 8])],
         (Bf16, Bf16, F32) => [Some([16, 16]), None],
+        (E4m3 | E5m2, E4m3 | E5m2, F32) => [Some([16, 32]).filter(|_| multiplies_float8(target)), None],
         (S8 | U8, S8 | U8, S32) => [Some([16, 32]), Some([8, 16])],
         (S4 | U4, S4 | U4, S32) => [Some([16, 64]), Some([8, 32])],
         _ => return None,
     };
     let turing = turing.filter(|_| target.has(Features::MMA_F16 | Features::MMA_INT | Features::LDMATRIX));
     if target.has(Features::MMA_AMPERE | Features::CP_ASYNC) { ampere } else { turing }
+}
+
+/// Whether the chip multiplies 8-bit floats by mma.sync and does not convert them to f16 first, as it does from sm_90 on.
+fn multiplies_float8(target: &Target) -> bool {
+    intrin::find("mma.m16n8k32.f32.e4m3.e4m3").is_some_and(|row| row.is_native_to(target))
 }
 
 #[cfg(test)]

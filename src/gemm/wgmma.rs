@@ -1,4 +1,4 @@
-//! The recipe for products on Hopper's tensor cores by wgmma: 16-bit floats, tf32, and bytes.
+//! The recipe for products on Hopper's tensor cores by wgmma: floats of 16 and 8 bits, tf32, and integers of 8 bits.
 //!
 //! TMA loads fill a ring of swizzled stages in shared memory with tiles of A and B, from which warpgroups issue wgmmas. The epilogue
 //! stages C in shared memory. Each part is a step that can be left out, and every subset is a program: a producer role for the loads,
@@ -638,13 +638,15 @@ fn transposes(operand: Operand, spec: &GemmSpec) -> bool {
 
 /// Whether the recipe has a form for these types.
 pub(super) fn known(spec: &GemmSpec) -> bool {
-    use DType::{Bf16, F16, F32, S8, S32, Tf32, U8};
+    use DType::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
     let any = spec.epilogue && converts_to(spec.out);
     match (spec.a, spec.b) {
         (F16, F16) if spec.acc == F16 => any || spec.out == F16,
         (F16, F16) | (Bf16, Bf16) => spec.acc == F32 && (any || spec.out == spec.a || spec.out == F32),
         (Tf32, Tf32) => spec.acc == F32 && (any || spec.out == F32),
         (S8 | U8, S8 | U8) => spec.acc == S32 && (any || spec.out == S32),
+        (E4m3 | E5m2, E4m3 | E5m2) if spec.acc == F16 => any || spec.out == F16,
+        (E4m3 | E5m2, E4m3 | E5m2) => spec.acc == F32 && (any || matches!(spec.out, F16 | Bf16 | F32 | E4m3 | E5m2)),
         _ => false,
     }
 }

@@ -96,7 +96,7 @@ fn tables(name: &str) -> Vec<(usize, Formula)> {
         "m8n8k32" => {
             vec![(0, d8), (1, (|g, t, i| (g, t * 8 + i), 8)), (2, (|g, t, i| (t * 8 + i, g), 8))]
         }
-        "m16n8k32" if name.contains('4') => vec![
+        "m16n8k32" if name.contains(".s4") || name.contains(".u4") => vec![
             (0, d32),
             (1, (|g, t, i| (if i < 8 { g } else { g + 8 }, t * 8 + (i & 7)), 16)),
             (2, (|g, t, i| (t * 8 + i, g), 8)),
@@ -201,7 +201,8 @@ fn what_a_chip_only_emulates_is_said() {
         let products = row.name.starts_with("mma.") || row.name.starts_with("wmma.mma.");
         let four_bits = row.name.contains(".s4") || row.name.contains(".u4");
         // Loads and stores of their fragments go with the products.
-        let emulated = products && four_bits || row.name.starts_with("wmma.") && row.name.contains("m8n8k32");
+        let float8 = row.name.starts_with("mma.") && (row.name.contains(".e4m3") || row.name.contains(".e5m2"));
+        let emulated = float8 || products && four_bits || row.name.starts_with("wmma.") && row.name.contains("m8n8k32");
         assert_eq!(row.is_emulated_on(&Target::sm_90()), emulated, "{}", row.name);
         assert!(!row.is_emulated_on(&Target::sm_89()), "{}", row.name);
     }

@@ -2,6 +2,7 @@
 
 use super::Program;
 use super::definition::Definition;
+use super::float8;
 use super::joint::{self, Joint};
 use super::pair::{self, Pair};
 use crate::array::Array;
@@ -243,8 +244,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             }
         }
         if op == BinOp::Add && mass != 0.0 {
-            let terms = (terms * inner.1 - 1).max(0) as f64;
-            total.1 += pair::gamma(dtype.unwrap_or(first.dtype), terms) * mass;
+            total.1 += self.gamma(d, dtype.unwrap_or(first.dtype), terms * inner.1) * mass;
         }
         Ok(Row { dtype: first.dtype, v: vec![total.0], e: vec![total.1] })
     }
@@ -268,7 +268,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             }
         }
         if op == BinOp::Add {
-            let gamma = pair::gamma(dtype.unwrap_or(total.dtype), (terms - 1).max(0) as f64);
+            let gamma = self.gamma(d, dtype.unwrap_or(total.dtype), terms);
             total.e.iter_mut().zip(&mass).for_each(|(e, m)| *e += if *m == 0.0 { 0.0 } else { gamma * m });
         }
         Ok(total)
@@ -310,6 +310,12 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         }
         finish(&mut totals);
         Ok(totals)
+    }
+
+    /// The error of a sum of so many terms, relative to the sum of their magnitudes.
+    fn gamma(&self, d: &Definition<'_>, dtype: DType, terms: i64) -> f64 {
+        let float8 = float8::is_product(self.program.func, d.value);
+        pair::gamma(dtype, (terms - 1).max(0) as f64) + if float8 { float8::gamma(terms as f64) } else { 0.0 }
     }
 
     fn dtype_of_terms(&self, d: &Definition<'_>) -> Option<DType> {

@@ -10,12 +10,14 @@
 //! - [`Output::bound`]: every element lies within `gamma_k(u) * (|A||B|) + u_out * |C|` of the reference, computed along
 //!   the program (Higham, Accuracy and Stability of Numerical Algorithms, sections 2.2, 3.1 and 4.2): each rounding
 //!   adds `u` of its result, a sum of k terms in any order `gamma_(k-1)` of the sum of their magnitudes. In sums `u` is
-//!   twice the unit roundoff, because tensor cores may truncate. The largest ratio of error to bound is returned.
+//!   twice the unit roundoff, because tensor cores may truncate; sums of products of 8-bit floats have the wider bound of `float8`, which
+//!   follows from the bits that tensor cores keep of them. The largest ratio of error to bound is returned.
 //!
 //! Values are f64 throughout: s64 beyond 2^53 is not exact here.
 
 mod definition;
 mod evaluate;
+mod float8;
 mod joint;
 mod pair;
 mod product;

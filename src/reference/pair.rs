@@ -1,5 +1,6 @@
 //! A value with how far a computed result may be from it: the operations on such pairs, and the types' units.
 
+use super::float8;
 use crate::array::erf;
 use crate::dtype::{Class, DType};
 use crate::ir::{BinOp, CmpOp, UnOp};
@@ -201,8 +202,9 @@ fn above(low: f64, slope: impl Fn(f64) -> f64) -> f64 {
 pub(super) fn cast(from: DType, to: DType, (v, e): Pair) -> Pair {
     match (from.class(), to.class()) {
         (_, Class::Bool) => (f64::from(u8::from(v != 0.0)), f64::from(u8::from(e > 0.0 && v.abs() <= e))),
-        (_, Class::Float) if unit(from) != 0.0 && unit(from) >= unit(to) && to != DType::F16 => (v, e),
+        (Class::Float, Class::Float) if from.widens_to(to) => (v, e),
         (_, Class::Float) => {
+            let v = float8::saturated(to, v);
             // Exact where the value is one of the type's, as small integers and widened numbers are.
             let digits = v.abs() / 2f64.powi(v.abs().log2().floor() as i32 + 1) / unit(to);
             if e == 0.0 && (v == 0.0 || (digits.fract() == 0.0 && v.abs() >= 1.0)) {

@@ -3,6 +3,7 @@
 
 use super::definition::Definition;
 use super::evaluate::Row;
+use super::float8;
 use super::pair;
 use crate::array::{Array, filled};
 use crate::dtype::DType;
@@ -181,7 +182,9 @@ impl Product<'_> {
             sum.iter_mut().for_each(|v| *v = pair::wrap(self.dtype, *v));
             return Row { dtype: self.dtype, e: vec![0.0; sum.len()], v: sum };
         }
-        let gamma = pair::gamma(self.dtype, self.terms as f64);
+        let terms = self.terms as f64;
+        let float8 = [&self.fixed, &self.varying].iter().all(|f| f.array.dtype.is_float8());
+        let gamma = pair::gamma(self.dtype, terms) + if float8 { float8::gamma(terms) } else { 0.0 };
         Row { dtype: self.dtype, v: sum, e: mass.iter().map(|m| gamma * m).collect() }
     }
 }

@@ -10,6 +10,7 @@
 use super::access::failure;
 use super::code::{Access, Code, Location, Op, SiteKind};
 use super::compile::Compiler;
+use super::float8;
 use super::product::{self, Product};
 use super::race::{self, Touch};
 use super::spread::{Element, Spread};
@@ -256,7 +257,7 @@ fn multiply_add(warp: &mut Warp, code: &Code, operands: [&Operand; 3], integer: 
 
 /// A sum with products added, in order of k; `types` are those of the sum and of the factors.
 pub(super) fn summed(types: [DType; 3], sum: u64, x: &[u64], y: &[u64], integer: bool) -> Result<u64, Trap> {
-    if integer { Ok(integer_sum(types, sum, x, y)) } else { real_sum(types[0], sum, x, y) }
+    if integer { Ok(integer_sum(types, sum, x, y)) } else { real_sum(types, sum, x, y) }
 }
 
 fn integer_sum([d, a, b]: [DType; 3], sum: u64, x: &[u64], y: &[u64]) -> u64 {
@@ -265,8 +266,12 @@ fn integer_sum([d, a, b]: [DType; 3], sum: u64, x: &[u64], y: &[u64]) -> u64 {
     u64::from(x.iter().zip(y).fold(sum as u32, add))
 }
 
-fn real_sum(d: DType, sum: u64, x: &[u64], y: &[u64]) -> Result<u64, Trap> {
+fn real_sum([d, a, b]: [DType; 3], sum: u64, x: &[u64], y: &[u64]) -> Result<u64, Trap> {
     match kind_of(d) {
+        NumberKind::F32 if a.is_float8() && b.is_float8() => {
+            let products = x.iter().zip(y).map(|(x, y)| f32_of(*x) * f32_of(*y));
+            Ok(u64::from(value::round_f32(d, float8::add(f32_of(sum), products)).to_bits()))
+        }
         NumberKind::F32 => {
             let sum = x.iter().zip(y).fold(f32_of(sum), |sum, (x, y)| sum + f32_of(*x) * f32_of(*y));
             Ok(u64::from(value::round_f32(d, sum).to_bits()))

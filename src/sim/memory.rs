@@ -6,7 +6,7 @@
 //! unit, and the marks tell its width: reading with another width than was written is reading what was never written.
 
 use super::race::Cell;
-use super::value::{NumberKind, f32_of, f32_to_fp8, fp8_to_f32, kind_of};
+use super::value::{NumberKind, f32_of, fp8_code, fp8_to_f32, kind_of};
 use crate::array::filled;
 use crate::dtype::{DType, TF32};
 use crate::error::Result;
@@ -140,7 +140,7 @@ impl Memory {
         match dtype {
             DType::F16 => self.put(byte, f16::from_f32(f32_of(value)).to_le_bytes()),
             DType::Bf16 => self.put(byte, bf16::from_f32(f32_of(value)).to_le_bytes()),
-            DType::E4m3 | DType::E5m2 => self.put(byte, [f32_to_fp8(dtype, f32_of(value))]),
+            DType::E4m3 | DType::E5m2 => self.put(byte, [fp8_code(dtype, f32_of(value))]),
             DType::S4 | DType::U4 | DType::B1 => {
                 let mask = ((1u16 << dtype.bits()) - 1) as u8;
                 let cell = self.bytes.get_mut(byte)?;

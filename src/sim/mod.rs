@@ -37,6 +37,7 @@ mod compile;
 mod expr;
 mod fault;
 mod flight;
+mod float8;
 mod grid;
 mod index;
 mod inspect;

@@ -49,6 +49,12 @@ pub(super) fn f32_to_fp8(dtype: DType, value: f32) -> u8 {
     if dtype == DType::E4m3 { fp8_bits(f64::from(value), 4, 3) } else { fp8_bits(f64::from(value), 5, 2) }
 }
 
+/// The code of a value that the 8-bit float has. Conversions saturate; an infinity is one that was read.
+pub(super) fn fp8_code(dtype: DType, value: f32) -> u8 {
+    let sign = if value.is_sign_negative() { 0x80 } else { 0 };
+    if dtype == DType::E5m2 && value.is_infinite() { sign | 0x7C } else { f32_to_fp8(dtype, value) }
+}
+
 /// Rounds to a floating-point type of at most 32 bits.
 pub(super) fn round_f32(dtype: DType, v: f32) -> f32 {
     match dtype {

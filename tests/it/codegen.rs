@@ -173,7 +173,7 @@ fn what_cannot_be_translated_is_an_error_and_nothing_worse() {
     let zero = |_: &mut Make| Index::Int(0);
     let bug = |code: &str| (Fault::Bug, code.to_string());
     // Types without ordinary code.
-    let small = wrong(DType::E4m3, zero, Expr::constant(DType::E4m3, 1.0));
+    let small = wrong(DType::B1, zero, Expr::constant(DType::B1, 1.0));
     assert_eq!(refused(&small), bug("codegen.type"));
     // A value of another type, an operation that the type lacks, a register outside, a variable of no loop.
     assert_eq!(refused(&wrong(DType::S32, zero, one())), bug("codegen.llvm"));

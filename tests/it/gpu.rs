@@ -29,6 +29,8 @@ const CASES: &[Case] = &[
     ("cuBLAS multiplies in every layout", cublas_multiplies),
     ("every instruction of a warp does what its row says", instructions_are_right),
     ("every product of a warpgroup does what its row says", products_of_warpgroups_are_right),
+    ("8-bit floats are converted as their formats say", super::float8::conversions_on),
+    ("tensor cores add 8-bit floats with the bits that are stated", super::float8_sums::on_device),
     ("every example is right at its own size", examples_are_right),
     ("every subset of the worked example is right", subsets_are_right),
     ("products of every type are right at every edge", |device| super::gemms::on_device(device, &say)),

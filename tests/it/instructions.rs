@@ -89,11 +89,19 @@ pub fn of_suite(line: &str) -> (Gemm, Option<Kind>) {
 /// What is recommended for the lines of the suites, by name.
 fn recommended() -> Vec<(String, impl Fn() -> Schedule)> {
     let mut out = BTreeMap::new();
-    let suites = [("hopper", &["sm_90a"][..]), ("tensor", &["sm_90a", "sm_80"]), ("f32", &["sm_90a", "sm_80"])];
+    let suites = [
+        ("hopper", &["sm_90a"][..]),
+        ("tensor", &["sm_90a", "sm_80"]),
+        ("f32", &["sm_90a", "sm_80"]),
+        ("float8", &["sm_90a", "sm_89"]),
+    ];
     for (suite, chips) in suites {
         let text = std::fs::read_to_string(format!("benches/{suite}.suite")).unwrap();
-        let of_product = |l: &&str| !l.starts_with("mean") && !l.is_empty();
-        for line in text.lines().map(|l| l.split(['#', '>']).next().unwrap_or("").trim()).filter(of_product) {
+        // Lines with the types of A, B, sums and result are not among them.
+        let of_product = |l: &&str| l.split(' ').next().is_some_and(|types| DType::parse(types).is_some());
+        for line in
+            text.lines().filter_map(|l| l.split('#').next()?.split(" >=").next()).map(str::trim).filter(of_product)
+        {
             let line = line.split(" beside").next().unwrap_or(line).trim();
             for chip in chips {
                 out.insert(format!("{line} for {chip}"), (of_suite(line), Target::parse(chip).unwrap()));

@@ -25,6 +25,8 @@ mod editors;
 mod elements;
 mod epilogues;
 mod examples;
+mod float8;
+mod float8_sums;
 mod format;
 mod functions;
 mod gemms;

@@ -62,6 +62,15 @@ pub(super) fn rows() -> Vec<Row> {
     out
 }
 
+/// Loads of matrices of a type.
+pub(super) fn loads(dtype: DType) -> Vec<Row> {
+    let all = [false, true].into_iter().flat_map(|trans| {
+        let columns = TILES.map(|tile| row(false, dtype, trans, Order::Columns, tile));
+        columns.into_iter().chain([row(false, dtype, trans, Order::Rows, (2, 2))])
+    });
+    all.collect()
+}
+
 /// What a load with `trans` does on the way, from fragment to fragment.
 fn exchange(dtype: DType) -> Row {
     let tile = Tile { down: 1, across: 1, steps: (1, 1) };

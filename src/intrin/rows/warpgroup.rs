@@ -16,15 +16,19 @@ const INTEGERS: &str = include_str!("../../../ptx-templates/wgmma_integer.ptx");
 
 /// Where A comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+pub(super) enum Source {
     Shared,
     Registers,
+}
+
+impl Source {
+    pub(super) const BOTH: [Source; 2] = [Source::Shared, Source::Registers];
 }
 
 pub(super) fn rows() -> Vec<Row> {
     use DType::{Bf16, F16, F32, S8, S32, Tf32, U8};
     let mut out = Vec::new();
-    for source in [Source::Shared, Source::Registers] {
+    for source in Source::BOTH {
         for (d, ab) in [(F32, F16), (F16, F16), (F32, Bf16), (F32, Tf32)] {
             out.extend((1..=32).map(|n| row(source, 8 * n, [d, ab, ab])));
         }
@@ -37,7 +41,7 @@ pub(super) fn rows() -> Vec<Row> {
     out
 }
 
-fn row(source: Source, n: i64, [d, a, b]: [DType; 3]) -> Row {
+pub(super) fn row(source: Source, n: i64, [d, a, b]: [DType; 3]) -> Row {
     let wide = |x: &str, t: DType| if t == d { x.to_string() } else { format!("{d}({x})") };
     let (x, y) = (wide("A[m, k]", a), wide("B[n, k]", b));
     let k = 256 / i64::from(a.bits());

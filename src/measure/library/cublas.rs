@@ -154,7 +154,8 @@ impl Cublas {
 
     /// Puts C = A * B on the device's stream.
     pub fn gemm(&self, gemm: &GemmSpec, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
-        let types = product::types(gemm).ok_or_else(|| product::unsupported(gemm))?;
+        let types = product::types(gemm).filter(|_| !product::is_lt_alone(gemm));
+        let types = types.ok_or_else(|| product::unsupported(gemm))?;
         let call = product::call(gemm)?;
         product::check(gemm, a, b, c)?;
         self.device.make_current()?;

@@ -70,6 +70,9 @@ struct Heuristic {
 
 /// CUBLASLT_MATMUL_DESC_TRANSA and _TRANSB.
 const TRANS: [c_int; 2] = [3, 4];
+/// CUBLASLT_MATMUL_DESC_FAST_ACCUM (int8): products of 8-bit floats are added as the tensor cores do it, without partial sums in f32, as
+/// ours are.
+const FAST_ACCUMULATION: c_int = 25;
 /// CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES.
 const MAX_WORKSPACE: c_int = 1;
 
@@ -121,6 +124,9 @@ impl CublasLt {
         })?;
         for (attribute, trans) in TRANS.into_iter().zip([call.trans_b, call.trans_a]) {
             self.set("cublasLtMatmulDescSetAttribute", desc, attribute, &trans.to_ne_bytes())?;
+        }
+        if product::is_lt_alone(gemm) {
+            self.set("cublasLtMatmulDescSetAttribute", desc, FAST_ACCUMULATION, &[1])?;
         }
         for ((ty, rows, columns, ld), stride) in layouts(&call, &types).into_iter().zip(product::strides(gemm)) {
             let layout = product.object("cublasLtMatrixLayoutDestroy", |library, to| {

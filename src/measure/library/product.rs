@@ -61,7 +61,7 @@ pub fn strides(gemm: &GemmSpec) -> [i64; 3] {
 
 /// CUDA_R_* and CUBLAS_COMPUTE_* numbers.
 pub fn types(gemm: &GemmSpec) -> Option<Types> {
-    use DType::{Bf16, F16, F32, F64, S8, S32, Tf32};
+    use DType::{Bf16, E4m3, E5m2, F16, F32, F64, S8, S32, Tf32};
     let one_f32 = bytes(&1f32.to_le_bytes());
     let (a, b, c, compute, one) = match (gemm.a, gemm.b, gemm.acc, gemm.out) {
         (F32, F32, F32, F32) => (0, 0, 0, 68, one_f32),
@@ -73,6 +73,13 @@ pub fn types(gemm: &GemmSpec) -> Option<Types> {
         (Bf16, Bf16, F32, F32) => (14, 14, 0, 68, one_f32),
         (F64, F64, F64, F64) => (1, 1, 1, 70, bytes(&1f64.to_le_bytes())),
         (S8, S8, S32, S32) => (3, 3, 10, 72, bytes(&1i32.to_le_bytes())),
+        // cuBLASLt has no product of two e5m2.
+        (E5m2, E5m2, ..) => return None,
+        (E4m3 | E5m2, E4m3 | E5m2, F32, F16 | Bf16 | F32) => {
+            let number = |dtype| if dtype == E4m3 { 28 } else { 29 };
+            let result = [(F16, 2), (Bf16, 14)].into_iter().find(|(dtype, _)| *dtype == gemm.out).map_or(0, |(_, n)| n);
+            (number(gemm.a), number(gemm.b), result, 68, one_f32)
+        }
         _ => return None,
     };
     // CUDA_R_32F, _64F, _16F and _32I: the type in which the compute type has its scalars.
@@ -83,6 +90,11 @@ pub fn types(gemm: &GemmSpec) -> Option<Types> {
         _ => 0,
     };
     Some(Types { a, b, c, compute, scale, one })
+}
+
+/// Whether cuBLASLt alone multiplies the types: cuBLAS has no products of 8-bit floats.
+pub fn is_lt_alone(gemm: &GemmSpec) -> bool {
+    gemm.a.is_float8()
 }
 
 /// Whether the buffers hold the matrices.
@@ -161,6 +173,11 @@ mod tests {
         let half = types(&GemmSpec { a: DType::F16, b: DType::F16, out: DType::F16, ..plain }).unwrap();
         assert_eq!((half.a, half.c, half.compute), (2, 2, 68));
         assert_eq!(types(&GemmSpec { a: DType::E4m3, ..plain }), None);
+        let float8 = |a, b, out| types(&GemmSpec { a, b, out, ..plain }).map(|t| (t.a, t.b, t.c, t.compute, t.scale));
+        assert_eq!(float8(DType::E4m3, DType::E5m2, DType::Bf16), Some((28, 29, 14, 68, 0)));
+        assert_eq!(float8(DType::E5m2, DType::E4m3, DType::F32), Some((29, 28, 0, 68, 0)));
+        assert_eq!(float8(DType::E4m3, DType::E4m3, DType::F16), Some((28, 28, 2, 68, 0)));
+        assert_eq!(float8(DType::E5m2, DType::E5m2, DType::F16), None);
         assert_eq!(call(&GemmSpec { m: 1 << 31, ..plain }).unwrap_err().code(), Code::MeasureSize);
     }
 }

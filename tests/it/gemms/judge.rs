@@ -110,18 +110,27 @@ fn arguments(case: &Case, program: &Func, exact: bool) -> Result<Vec<Array>> {
     (1..).zip(&program.params).map(one).collect()
 }
 
-/// The largest integers of which no sum rounds: k R^2 <= 2^24 for sums of f32, 2^11 of f16, 2^53 of f64. Sums of s32 have
+/// The largest integers of which no sum rounds: k R^2 <= 2^24 for sums of f32 (2^13 of products of 8-bit floats), 2^11 of f16, 2^53 of
+/// f64. Sums of s32 have
 /// room for every product, and take the whole range (`None`).
 fn magnitude(case: &Case) -> Option<i64> {
     let limit = match case.spec.acc {
         DType::F16 => 1 << 11,
+        // Tensor cores add products of 8-bit floats with 13 bits below the largest term.
+        DType::F32 if case.spec.a.is_float8() => 1 << 13,
         DType::F32 => 1 << 24,
         DType::F64 => 1i64 << 53,
         _ => return None,
     };
     // What is added behind the sum, and multiplied to it, takes a bit.
     let largest = (limit as f64 / 2.0 / case.spec.k as f64).sqrt().floor() as i64;
-    let exact_inputs = if case.spec.a == DType::Bf16 { 255 } else { 2047 };
+    let exact_inputs = [case.spec.a, case.spec.b].map(|dtype| match dtype {
+        DType::E5m2 => 8,
+        DType::E4m3 => 16,
+        DType::Bf16 => 255,
+        _ => 2047,
+    });
+    let exact_inputs = exact_inputs[0].min(exact_inputs[1]);
     Some(largest.clamp(1, exact_inputs).min(if case.spec.out == DType::F16 { 16 } else { 2047 }))
 }
 

@@ -28,7 +28,7 @@ use warploom::{Array, Result, Schedule, Target};
 
 /// From which chip on the recommended steps for a product of aligned size must come to which instructions: types, compute
 /// capability times ten, and how the names of the instructions begin. The last line that fits counts.
-const MUST_USE: [(&str, u32, &str); 14] = [
+const MUST_USE: [(&str, u32, &str); 20] = [
     ("f16>f32>f16", 70, "wmma."),
     ("f16>f32>f16", 75, "mma."),
     ("f16>f32", 75, "mma."),
@@ -43,10 +43,17 @@ const MUST_USE: [(&str, u32, &str); 14] = [
     ("bf16>f32", 80, "mma."),
     ("tf32>f32", 80, "mma."),
     ("f64", 90, "mma."),
+    ("e4m3>f32>f16", 89, "mma."),
+    ("e4m3*e5m2>f32", 89, "mma."),
+    ("e5m2*e4m3>f32>e4m3", 89, "mma."),
+    // Later chips have mma.sync of 8-bit floats in name only.
+    ("e4m3>f32>f16", 90, ""),
+    ("e4m3*e5m2>f32", 90, ""),
+    ("e5m2*e4m3>f32>e4m3", 90, ""),
 ];
 
 /// The types whose recommended products are by wgmma on the chips that have it.
-const BY_WGMMA: [&str; 10] = [
+const BY_WGMMA: [&str; 13] = [
     "f16>f32>f16",
     "f16>f32",
     "f16",
@@ -57,6 +64,9 @@ const BY_WGMMA: [&str; 10] = [
     "u8>s32",
     "u8*s8>s32",
     "s8*u8>s32",
+    "e4m3>f32>f16",
+    "e4m3*e5m2>f32",
+    "e5m2*e4m3>f32>e4m3",
 ];
 
 /// What the recommended steps for a case must come to.
@@ -65,7 +75,8 @@ fn must_use(case: &Case, target: Target) -> Option<&'static str> {
     let asked = case.recipe == Recipe::Recommended && case.epilogues.is_empty() && size == ALIGNED;
     let fits = |row: &&(&str, u32, &str)| asked && row.0 == case.types().name() && row.1 <= target.sm;
     let by_wgmma = target.has(Features::WGMMA) && BY_WGMMA.contains(&case.types().name().as_str());
-    MUST_USE.iter().rfind(fits).map(|row| if by_wgmma { "wgmma." } else { row.2 })
+    let must = MUST_USE.iter().rfind(fits).map(|row| if by_wgmma { "wgmma." } else { row.2 });
+    must.filter(|must| !must.is_empty())
 }
 
 /// A case made ready for a chip.

@@ -34,10 +34,10 @@ impl Types {
     }
 }
 
-use DType::{Bf16, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+use DType::{Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
 
 /// The types of products.
-pub const TYPES: [Types; 14] = [
+pub const TYPES: [Types; 18] = [
     Types::same(F16, F32, F16),
     Types::same(F16, F32, F32),
     Types::same(F16, F16, F16),
@@ -52,6 +52,10 @@ pub const TYPES: [Types; 14] = [
     Types::same(F32, F32, F32),
     Types::same(F64, F64, F64),
     Types::same(Tf32, F32, F32),
+    Types::same(E4m3, F32, F16),
+    Types(E4m3, E5m2, F32, F32),
+    Types(E5m2, E4m3, F32, E4m3),
+    Types::same(E5m2, F16, F16),
 ];
 
 /// How the steps of a case are found.
@@ -268,7 +272,7 @@ fn recipes() -> Vec<Case> {
         }
     }
     // Only accelerated chips have a recipe for these.
-    let own_sums = |t: &Types| t.2 == t.3 && [8, 16].contains(&t.0.bits());
+    let own_sums = |t: &Types| (t.2 == t.3 || t.0.is_float()) && t.0.bits() == 8 || t.2 == t.3 && t.0.bits() == 16;
     for (n, (types, layout)) in pairs().filter(|(t, _)| own_sums(t)).enumerate() {
         let sizes = [[128, 256, 192], [[129, 131, 65], [300, 200, 136], [511, 264, 333]][n % 3]];
         out.extend(sizes.map(|size| Case { recipe: Recipe::Kind(Kind::Wgmma), ..Case::new(types, layout, size) }));

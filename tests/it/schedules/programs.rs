@@ -67,7 +67,7 @@ pub fn program(source: &mut Source) -> Program {
         13 => made(EXTREMES.replace("TYPE", source.of(["s32", "u32", "f32", "f64", "s8"])), sizes(source, 2)),
         14 => made(numbers(PADDED, source), sizes(source, 2)),
         15 => made(SOFTMAX.replace("TYPE", source.of(["f32", "f64"])), sizes(source, 2)),
-        16 => made(MIXED.replace("TYPE", source.of(["f16", "bf16", "s8", "u8"])), sizes(source, 3)),
+        16 => made(MIXED.replace("TYPE", source.of(["f16", "bf16", "s8", "u8", "e4m3", "e5m2"])), sizes(source, 3)),
         17 => made(numbers(TURNED, source), sizes(source, 2)),
         18..=29 => tiles(source),
         30 | 31 => made(numbers(PLACES, source), sizes(source, 2)),
@@ -94,6 +94,9 @@ fn types(source: &mut Source) -> String {
         "f16",
         "u8>s32",
         "u32",
+        "e4m3>f32>f16",
+        "e5m2*e4m3>f32",
+        "e4m3>f32>e4m3",
     ];
     format!("{} {}", source.of(types), source.of(["NN", "NT", "TN", "TT"]))
 }
@@ -111,6 +114,8 @@ fn tiles(source: &mut Source) -> Program {
         ("s4>s32", 32),
         ("tf32>f32", 8),
         ("f64", 8),
+        ("e4m3>f32", 32),
+        ("e5m2*e4m3>f32>f16", 32),
     ]);
     let layout = if types.starts_with("s4") { "NT" } else { source.of(["NN", "NT", "TN", "TT"]) };
     let mut sizes = vec![source.of([16, 16, 16, 32, 32, 8]), source.of([8, 16, 16, 32]), step * (1 + source.below(2))];

@@ -288,11 +288,11 @@ impl Draft<'_, '_> {
     /// A type whose values the type of stages holds.
     fn narrower(&mut self) -> &'static str {
         match self.ty {
-            "f32" => self.source.of(["f16", "bf16", "tf32", "s8", "u8"]),
+            "f32" => self.source.of(["f16", "bf16", "tf32", "s8", "u8", "e4m3", "e5m2"]),
             "f64" => self.source.of(["f32", "f16", "s32", "s8"]),
             "s32" => self.source.of(["s8", "u8"]),
             "s64" => self.source.of(["s32", "u32", "s8"]),
-            "f16" => self.source.of(["s8", "u8"]),
+            "f16" => self.source.of(["s8", "u8", "e4m3", "e5m2"]),
             "u32" => "u8",
             other => other,
         }

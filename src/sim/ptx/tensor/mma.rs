@@ -4,6 +4,7 @@
 use super::super::inst::Inst;
 use super::super::trap::Trap;
 use super::super::warp::Context;
+use super::float8::Float8;
 use super::fragment;
 use super::number::{Number, is_integer, multiply};
 use super::operands::{count, put, registers, unsupported, whole_warp, words};
@@ -67,10 +68,10 @@ impl Mma {
 
     pub fn step(&self, context: &mut Context<'_>) -> std::result::Result<(), Trap> {
         whole_warp(context)?;
-        if is_integer(self.types[1]) {
-            self.run::<i32>(context)
-        } else {
-            self.run::<f32>(context)
+        match self.types[1] {
+            a if is_integer(a) => self.run::<i32>(context),
+            DType::E4m3 | DType::E5m2 => self.run::<Float8>(context),
+            _ => self.run::<f32>(context),
         }
         Ok(())
     }

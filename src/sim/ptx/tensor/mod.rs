@@ -17,6 +17,7 @@ mod bulk;
 mod cluster;
 mod double;
 mod exchange;
+mod float8;
 mod fragment;
 mod mbarrier;
 mod mma;

@@ -7,6 +7,7 @@
 //! - Floating point: the product of two elements is exact in f32 (11 + 11 bits of f16 and tf32, 8 + 8 of bf16, 4 + 4 of e4m3). The sum begins with
 //!   the accumulator as an f32; the products of one instruction are added one after the other in ascending k, each addition rounded
 //!   to the nearest even f32. An f16 accumulator is rounded once, when the instruction ends. Nothing is flushed to zero.
+//! - Products of 8-bit floats are added with fewer bits: [`crate::sim::float8`].
 //! - tf32 operands: the lower 13 bits are ignored.
 //! - Integers: sums wrap modulo 2^32.
 //!
@@ -28,6 +29,18 @@ pub(super) trait Number: Copy + Default + PartialEq {
     /// `self + x * y`.
     fn plus(self, x: Self, y: Self) -> Self;
     fn negated(self) -> Self;
+
+    /// Adds the products of A (rows of `depth` elements) and B (`depth` rows of `columns` elements) to the accumulators
+    /// (rows of `columns` elements).
+    fn multiply(sums: &mut [Self], a: &[Self], b: &[Self], columns: usize, depth: usize) {
+        for (sums, a) in sums.chunks_exact_mut(columns).zip(a.chunks_exact(depth)) {
+            for (x, b) in a.iter().zip(b.chunks_exact(columns)) {
+                for (sum, y) in sums.iter_mut().zip(b) {
+                    *sum = sum.plus(*x, *y);
+                }
+            }
+        }
+    }
 }
 
 impl Number for f32 {
@@ -95,16 +108,9 @@ pub(super) fn is_integer(dtype: DType) -> bool {
     matches!(dtype, DType::S8 | DType::U8 | DType::S4 | DType::U4)
 }
 
-/// Adds the products of A (rows of `depth` elements) and B (`depth` rows of `columns` elements) to the accumulators
-/// (rows of `columns` elements).
+/// [`Number::multiply`].
 pub(super) fn multiply<N: Number>(sums: &mut [N], a: &[N], b: &[N], columns: usize, depth: usize) {
-    for (sums, a) in sums.chunks_exact_mut(columns).zip(a.chunks_exact(depth)) {
-        for (x, b) in a.iter().zip(b.chunks_exact(columns)) {
-            for (sum, y) in sums.iter_mut().zip(b) {
-                *sum = sum.plus(*x, *y);
-            }
-        }
-    }
+    N::multiply(sums, a, b, columns, depth);
 }
 
 /// The elements of 32 bits or fewer in a run of bytes, the first in the lowest bits.

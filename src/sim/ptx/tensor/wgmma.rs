@@ -12,6 +12,7 @@ use super::super::inst::{Inst, Operand};
 use super::super::trap::Trap;
 use super::super::warp::Context;
 use super::super::world::Space;
+use super::float8::Float8;
 use super::fragment::{self, operand_registers};
 use super::mma::shape;
 use super::number::{Number, elements, is_integer, multiply};
@@ -169,9 +170,10 @@ impl Multiply {
         state.agree(number, Executed { line: inst.line, descriptors: [a.unwrap_or(0), b], adds })?;
         let warp = &mut state.warps[number];
         warp.take(inst, self.columns, self.registers)?;
-        let found = match is_integer(self.types[1]) {
-            true => self.run::<i32>(context, (a, b), adds)?,
-            false => self.run::<f32>(context, (a, b), adds)?,
+        let found = match self.types[1] {
+            of_a if is_integer(of_a) => self.run::<i32>(context, (a, b), adds)?,
+            DType::E4m3 | DType::E5m2 => self.run::<Float8>(context, (a, b), adds)?,
+            _ => self.run::<f32>(context, (a, b), adds)?,
         };
         put(context, 0, &found);
         Ok(())

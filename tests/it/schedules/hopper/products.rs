@@ -52,7 +52,7 @@ pub fn schedule(source: &mut Source) -> (Program, Vec<String>) {
 }
 
 fn types(source: &mut Source) -> GemmSpec {
-    use DType::{Bf16, F16, F32, S8, S32, Tf32, U8};
+    use DType::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
     let [a, b, acc, out] = source.of([
         [F16, F16, F32, F16],
         [F16, F16, F32, F16],
@@ -62,6 +62,8 @@ fn types(source: &mut Source) -> GemmSpec {
         [S8, S8, S32, S32],
         [U8, S8, S32, S32],
         [Tf32, Tf32, F32, F32],
+        [E4m3, E4m3, F32, F16],
+        [E5m2, E4m3, F32, F32],
     ]);
     let layout = if a.bits() == 8 && source.chance(70) { Layout::NT } else { source.of(Layout::ALL) };
     let batch = source.chance(20).then(|| 2 + source.below(2) as i64);
