@@ -31,12 +31,12 @@ impl<'c> Builder<'c, '_> {
             DType::Bf16 => c.bf16_type().into(),
             DType::F32 | DType::Tf32 => c.f32_type().into(),
             DType::F64 => c.f64_type().into(),
-            // A single element of 4 bits is a byte that holds its value.
-            DType::S8 | DType::U8 | DType::S4 | DType::U4 => c.i8_type().into(),
+            // A single element below a byte is a byte that holds its value.
+            DType::S8 | DType::U8 | DType::S4 | DType::U4 | DType::B1 => c.i8_type().into(),
             DType::S32 | DType::U32 => c.i32_type().into(),
             DType::S64 => c.i64_type().into(),
             DType::Bool => c.bool_type().into(),
-            DType::E4m3 | DType::E5m2 | DType::B1 => {
+            DType::E4m3 | DType::E5m2 => {
                 return Err(Error::bug(
                     Code::CodegenType,
                     format!("lowering lets {dtype} through, which has no ordinary code"),
@@ -48,7 +48,7 @@ impl<'c> Builder<'c, '_> {
     /// The LLVM type of `lanes` elements.
     pub fn shape(&self, dtype: DType, lanes: u32) -> Result<Type<'c>> {
         if is_packed(dtype) && lanes > 1 {
-            return self.packed(lanes);
+            return self.packed(dtype, lanes);
         }
         vector_of(self.element(dtype)?, lanes)
     }

@@ -7,6 +7,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod addresses;
 mod analysis;
 mod auto;
+mod bits;
 mod book;
 mod bulk;
 mod cases;

@@ -28,7 +28,7 @@ codes! {
         ArrayThread "thread" "A thread that filled an array panicked."
         ArrayType "type" "The array holds another type than the one that is asked for."
         ArrayValues "values" "A value is outside the range that the program states for the input."
-        ArrayWords "words" "The array has no form of whole 32-bit words, or the words have another count."
+        ArrayWords "words" "The array has no form of whole 32-bit words, or the words or bytes have another count."
     }
     Artifact "artifact" "Compiled kernels in a folder." {
         ArtifactJson "json" "The manifest cannot be printed as JSON."

@@ -276,7 +276,7 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
 }
 
 fn types(func: &Func, target: &Target) -> Result<()> {
-    let odd = |d: DType| matches!(d, DType::E4m3 | DType::E5m2 | DType::B1);
+    let odd = |d: DType| matches!(d, DType::E4m3 | DType::E5m2);
     if let Some(d) = converted(&func.body).into_iter().find(|d| odd(*d)) {
         let message = format!("a value is converted to {d}, for which {} has no ordinary code yet", target.name);
         return Err(
@@ -294,7 +294,7 @@ fn types(func: &Func, target: &Target) -> Result<()> {
         )
         .about_buffer(&b.name)
         .help(
-            "the simulator runs such programs; choose f16, bf16, tf32, f32, f64, s8, u8, s4, u4, s32, u32, s64 or bool for the GPU",
+            "the simulator runs such programs; choose f16, bf16, tf32, f32, f64, s8, u8, s4, u4, b1, s32, u32, s64 or bool for the GPU",
         )),
     }
 }
