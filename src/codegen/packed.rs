@@ -374,7 +374,7 @@ fn whole_word(elements: &[i64], dtype: DType) -> Option<i64> {
 }
 
 /// A sum whose every part is a multiple of the elements of a byte, in bytes.
-fn divided(sum: &Affine, per: i64) -> Option<Affine> {
+pub fn divided(sum: &Affine, per: i64) -> Option<Affine> {
     let bytes = |n: i64| (n % per == 0).then_some(n / per);
     let terms = sum.terms.iter().map(|(atom, factor)| Some((atom.clone(), bytes(*factor)?)));
     Some(Affine { terms: terms.collect::<Option<_>>()?, constant: bytes(sum.constant)? })

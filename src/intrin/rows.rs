@@ -1,5 +1,6 @@
 //! The rows. A new instruction is a row in its family; its meaning is checked against its facts when it is built.
 
+mod bits;
 mod matrix_copy;
 mod multiply_add;
 mod warpgroup;
@@ -11,7 +12,7 @@ use std::sync::LazyLock;
 /// Every row, in the order of the reference table.
 pub fn all() -> &'static [Row] {
     static ALL: LazyLock<Vec<Row>> = LazyLock::new(|| {
-        let rows = [multiply_add::rows(), matrix_copy::rows(), wmma::rows(), warpgroup::rows()].concat();
+        let rows = [multiply_add::rows(), matrix_copy::rows(), wmma::rows(), warpgroup::rows(), bits::rows()].concat();
         debug_assert_eq!(rows.iter().flat_map(check::faults).collect::<Vec<_>>(), Vec::<String>::new());
         rows
     });

@@ -70,6 +70,7 @@ const TYPES: [DType; 12] = [
     DType::U8,
     DType::S4,
     DType::U4,
+    DType::B1,
     DType::S32,
     DType::U32,
     DType::S64,

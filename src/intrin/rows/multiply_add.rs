@@ -105,7 +105,7 @@ fn row((m, k): Shape, [d, a, b]: [DType; 3], needs: Features, types: &str) -> Ro
 }
 
 /// A factor: rows over lanes, k in words.
-fn words(rows: i64, k: i64, dtype: DType) -> Layout {
+pub(super) fn words(rows: i64, k: i64, dtype: DType) -> Layout {
     let bits = i64::from(dtype.bits());
     let (word, halves) = ((32 / bits).max(1), rows / 8);
     Layout::new([
@@ -118,7 +118,7 @@ fn words(rows: i64, k: i64, dtype: DType) -> Layout {
 }
 
 /// The sum: two neighbours of a row in a lane.
-fn accumulator(rows: i64, dtype: DType) -> Layout {
+pub(super) fn accumulator(rows: i64, dtype: DType) -> Layout {
     let bits = i64::from(dtype.bits());
     let packed = bits == 16;
     let pair = if packed { (Bit, bits) } else { (Register, 1) };

@@ -16,7 +16,7 @@ const INTEGERS: &str = include_str!("../../../ptx-templates/wgmma_integer.ptx");
 
 /// Where A comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+pub(super) enum Source {
     Shared,
     Registers,
 }
@@ -37,7 +37,7 @@ pub(super) fn rows() -> Vec<Row> {
     out
 }
 
-fn row(source: Source, n: i64, [d, a, b]: [DType; 3]) -> Row {
+pub(super) fn row(source: Source, n: i64, [d, a, b]: [DType; 3]) -> Row {
     let wide = |x: &str, t: DType| if t == d { x.to_string() } else { format!("{d}({x})") };
     let (x, y) = (wide("A[m, k]", a), wide("B[n, k]", b));
     let k = 256 / i64::from(a.bits());

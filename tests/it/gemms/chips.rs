@@ -43,11 +43,11 @@ fn on_every_chip(name: &str, gemm: &Gemm, steps: &dyn Fn(&Gemm, &Target) -> Resu
     );
 }
 
-const TYPES: [DType; 6] = [DType::F16, DType::Bf16, DType::S8, DType::S4, DType::Tf32, DType::F64];
+const TYPES: [DType; 7] = [DType::F16, DType::Bf16, DType::S8, DType::S4, DType::Tf32, DType::F64, DType::B1];
 
 #[test]
 fn recommended_cases_come_to_the_instructions_of_each_chip() {
-    let layouts = [Layout::NT, Layout::NN, Layout::TN, Layout::NT, Layout::NN, Layout::TT];
+    let layouts = [Layout::NT, Layout::NN, Layout::TN, Layout::NT, Layout::NN, Layout::TT, Layout::NT];
     for (dtype, layout) in TYPES.into_iter().zip(layouts) {
         let gemm = Gemm::new(2048, 2048, 2048).of(dtype).layout(layout);
         let types = super::table::TYPES.into_iter().find(|t| t.0 == dtype).unwrap().name();

@@ -111,8 +111,10 @@ fn tiles(source: &mut Source) -> Program {
         ("s4>s32", 32),
         ("tf32>f32", 8),
         ("f64", 8),
+        ("b1>s32", 128),
     ]);
-    let layout = if types.starts_with("s4") { "NT" } else { source.of(["NN", "NT", "TN", "TT"]) };
+    let layout =
+        if types.starts_with("s4") || types.starts_with("b1") { "NT" } else { source.of(["NN", "NT", "TN", "TT"]) };
     let mut sizes = vec![source.of([16, 16, 16, 32, 32, 8]), source.of([8, 16, 16, 32]), step * (1 + source.below(2))];
     while sizes.iter().product::<usize>() > TILES_WORK {
         if let Some(largest) = sizes.iter_mut().max() {

@@ -93,6 +93,12 @@ impl Wgmma {
 impl Multiply {
     fn decode(inst: &Inst) -> Result<Multiply> {
         let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).collect();
+        // Single bits say what is done with them.
+        let parts = match parts[..] {
+            [ref parts @ .., "b1", "b1", "and", "popc"] => [parts, &["b1", "b1"]].concat(),
+            [.., "b1", "b1"] => return Err(unsupported(inst, "single bits have .and.popc")),
+            _ => parts,
+        };
         let [_, _, _, _, dims, d, a, b] = parts[..] else {
             return Err(unsupported(inst, "only a shape and three types are supported"));
         };
@@ -106,6 +112,7 @@ impl Multiply {
             DType::Bf16 | DType::Tf32 => b == a && d == DType::F32,
             DType::E4m3 | DType::E5m2 => matches!(b, DType::E4m3 | DType::E5m2) && matches!(d, DType::F16 | DType::F32),
             DType::S8 | DType::U8 => matches!(b, DType::S8 | DType::U8) && d == DType::S32,
+            DType::B1 => b == a && d == DType::S32,
             _ => false,
         };
         let most = (8..=256).contains(&columns) && columns % 8 == 0;
