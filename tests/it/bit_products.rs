@@ -78,9 +78,9 @@ fn differences_are_counted_from_shared_memory() {
              split i ? 2 {m} -> io iw ii; split j ? 8 -> jm ji; split k ? {k} -> ko ki; reorder io iw ko jm ii ji ki\n\
              bind io blockIdx.x; bind iw warp; cache_write C C fragment -> sum; reverse_compute_at sum iw\n\
              cache_read C A shared -> A_s; compute_at A_s ko -> a0 a1; fuse a0 a1 -> a; split a ? 64 32 -> a2 a3 a4\n\
-             bind a3 threadIdx.x; vectorize a4; storage_align A_s 0 {k} 128\n\
+             bind a3 threadIdx.x; vectorize a4; storage_align A_s 0 256 128\n\
              cache_read C B shared -> B_s; compute_at B_s ko -> b0 b1; fuse b0 b1 -> b; split b ? 64 32 -> b2 b3 b4\n\
-             bind b3 threadIdx.x; vectorize b4; storage_align B_s 0 {k} 128\n\
+             bind b3 threadIdx.x; vectorize b4; storage_align B_s 0 256 128\n\
              cache_read C A_s fragment -> A_f; compute_at A_f ko -> f0 f1; split f0 ? {m} -> fm fi; tensorize fi {load}\n\
              cache_read C B_s fragment -> B_f; compute_at B_f ko -> g0 g1; split g0 ? 8 -> gm gi; tensorize gi {load_b}\n\
              decompose_reduction C ko -> zero; tensorize ii {row}\n"

@@ -101,3 +101,23 @@ fn parts_of_a_byte_are_not_written() {
         "program p\ninput A b1[4, 12]\nC: output C[i 4, j 12] s32 = s32(A[i, j])\ntarget sm_80\nbind i blockIdx.x\n";
     assert_eq!(refused(row), "admit.row");
 }
+
+/// TMA copies bits as bytes.
+#[test]
+fn boxes_of_bits_are_boxes_of_bytes() {
+    let from = |first: i64| {
+        format!(
+            "program p\ninput A b1[64, 384]\nC: output C[i 64, j 256] s8 = s8(A[i, j + {first}])\ntarget sm_90\n\
+             split i ? 32 -> io ii; bind io blockIdx.x; bind ii threadIdx.x; split j ? 128 -> jo ji; reorder io jo ii ji\n\
+             cache_read C A shared -> A_s; compute_at A_s jo -> a0 a1; copy_with A_s tma\n"
+        )
+    };
+    checked(&from(0));
+    checked(&from(8));
+    assert_eq!(refused(&from(4)), "lower.bulk_align");
+    let stored = "program p\ninput A b1[64, 512]\nC: output C[i 64, j 512] b1 = ~A[i, j]\ntarget sm_90\n\
+        split i ? 32 -> io ii; bind io blockIdx.x; split j ? 256 -> jo ji; reorder io jo ii ji\n\
+        cache_write C C shared -> C_s; reverse_compute_at C_s jo; copy_with C_s tma\n\
+        bind ii threadIdx.x; split ji ? 32 -> jm jv; vectorize jv\n";
+    checked(stored);
+}

@@ -3,11 +3,11 @@
 //! The fragments are those of every type ([`super::multiply_add`]), 32 bits to a register. `and` is the product of numbers that are 0 or 1:
 //! `sum(k) s32(A) * s32(B)`. From sm_90 on `xor` is emulated: the assembler writes two products with `and` for it.
 
-use super::multiply_add::{accumulator, words};
+use super::multiply_add::row as mma;
 use super::warpgroup::{Source, row as warpgroup};
 use super::wmma::{Geometry, Matrix, Tile, geometry, product as opaque_product};
 use crate::dtype::DType::{B1, S32};
-use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};
+use crate::intrin::{Action, Emit, Row};
 use crate::target::Features;
 
 const WGMMA: &str = include_str!("../../../ptx-templates/wgmma_bits.ptx");
@@ -76,35 +76,21 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 /// mma.sync.
-fn multiply_add(of: Of, (m, k): (i64, i64)) -> Row {
-    let shape = format!("m{m}n8k{k}");
+fn multiply_add(of: Of, shape: (i64, i64)) -> Row {
+    let row = mma(shape, [S32, B1, B1], of.needs(shape.0), "b1");
     Row {
-        name: format!("{}.{shape}.s32.b1.b1", of.family("mma")),
+        name: row.name.replacen("mma", &of.family("mma"), 1),
         about: match of {
             Of::And => "A warp multiplies fragments of bits and adds to a fragment (PTX ISA, mma.sync, .and.popc).",
             Of::Xor => {
                 "A warp counts where fragments of bits differ and adds to a fragment (PTX ISA, mma.sync, .xor.popc)."
             }
         },
-        level: Level::Warp,
-        dims: vec![("m", m), ("n", 8), ("k", k)],
-        operands: vec![
-            Operand::new("D", Place::Registers(accumulator(m, S32))),
-            Operand::new("A", Place::Registers(words(m, k, B1))),
-            Operand::new("B", Place::Registers(words(8, k, B1))),
-        ],
-        init: Init::None,
-        meaning: format!(
-            "program mma\ninput A b1[{m}, {k}]; input B b1[8, {k}]\n\
-             D: output D[m {m}, n 8] s32 = sum(k {k}) s32(A[m, k]) * s32(B[n, k])"
-        ),
-        action: Action::MultiplyAdd,
-        needs: of.needs(m),
-        emulated_from: None,
         emit: Some(Emit::Intrinsic {
-            name: format!("llvm.nvvm.mma.{}.popc.{shape}.row.col.b1", of.name()),
+            name: format!("llvm.nvvm.mma.{}.popc.m{}n8k{}.row.col.b1", of.name(), shape.0, shape.1),
             operands: &["A", "B", "D"],
         }),
+        ..row
     }
 }
 

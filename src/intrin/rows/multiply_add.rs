@@ -21,7 +21,7 @@ use crate::target::Features;
 pub(super) const WITHOUT_INT4: u32 = 90;
 
 /// Rows of D, which B has columns 8 of, and the extent of k.
-type Shape = (i64, i64);
+pub(super) type Shape = (i64, i64);
 
 const F16: [(Shape, Features); 2] = [((16, 8), Features::MMA_F16), ((16, 16), Features::MMA_AMPERE)];
 const BF16: [(Shape, Features); 2] = [((16, 8), Features::MMA_AMPERE), ((16, 16), Features::MMA_AMPERE)];
@@ -75,7 +75,7 @@ pub(super) fn rows() -> Vec<Row> {
 }
 
 /// The row of one shape for types of D, A and B; `types` as LLVM's intrinsic has them.
-fn row((m, k): Shape, [d, a, b]: [DType; 3], needs: Features, types: &str) -> Row {
+pub(super) fn row((m, k): Shape, [d, a, b]: [DType; 3], needs: Features, types: &str) -> Row {
     let shape = format!("m{m}n8k{k}");
     let wide = |t: DType, x: &str| if t == d { x.to_string() } else { format!("{d}({x})") };
     let (x, y) = (wide(a, "A[m, k]"), wide(b, "B[n, k]"));
@@ -105,7 +105,7 @@ fn row((m, k): Shape, [d, a, b]: [DType; 3], needs: Features, types: &str) -> Ro
 }
 
 /// A factor: rows over lanes, k in words.
-pub(super) fn words(rows: i64, k: i64, dtype: DType) -> Layout {
+fn words(rows: i64, k: i64, dtype: DType) -> Layout {
     let bits = i64::from(dtype.bits());
     let (word, halves) = ((32 / bits).max(1), rows / 8);
     Layout::new([
@@ -118,7 +118,7 @@ pub(super) fn words(rows: i64, k: i64, dtype: DType) -> Layout {
 }
 
 /// The sum: two neighbours of a row in a lane.
-pub(super) fn accumulator(rows: i64, dtype: DType) -> Layout {
+fn accumulator(rows: i64, dtype: DType) -> Layout {
     let bits = i64::from(dtype.bits());
     let packed = bits == 16;
     let pair = if packed { (Bit, bits) } else { (Register, 1) };

@@ -99,21 +99,24 @@ pub(super) fn is_integer(dtype: DType) -> bool {
 /// Adds the products of A (rows of `depth` elements) and B (`depth` rows of `columns` elements) to the accumulators
 /// (rows of `columns` elements).
 pub(super) fn multiply<N: Number>(sums: &mut [N], a: &[N], b: &[N], columns: usize, depth: usize) {
-    for (sums, a) in sums.chunks_exact_mut(columns).zip(a.chunks_exact(depth)) {
-        for (x, b) in a.iter().zip(b.chunks_exact(columns)) {
-            for (sum, y) in sums.iter_mut().zip(b) {
-                *sum = sum.plus(*x, *y);
-            }
-        }
-    }
+    accumulate(sums, (a, b), (columns, depth), |sum, x, y| sum.plus(x, y));
 }
 
 /// Adds the exclusive ors of single bits in the place of products.
 pub(super) fn count_differing(sums: &mut [i32], a: &[i32], b: &[i32], columns: usize, depth: usize) {
+    accumulate(sums, (a, b), (columns, depth), |sum, x, y| sum.wrapping_add(x ^ y));
+}
+
+fn accumulate<N: Copy>(
+    sums: &mut [N],
+    (a, b): (&[N], &[N]),
+    (columns, depth): (usize, usize),
+    add: impl Fn(N, N, N) -> N,
+) {
     for (sums, a) in sums.chunks_exact_mut(columns).zip(a.chunks_exact(depth)) {
         for (x, b) in a.iter().zip(b.chunks_exact(columns)) {
             for (sum, y) in sums.iter_mut().zip(b) {
-                *sum = sum.wrapping_add(x ^ y);
+                *sum = add(*sum, *x, *y);
             }
         }
     }
