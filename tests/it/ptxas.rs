@@ -60,7 +60,7 @@ fn handmade_kernels_assemble_into_registers_alone() {
 }
 
 /// The types that ordinary code computes with.
-const TYPES: [DType; 12] = [
+const TYPES: [DType; 13] = [
     DType::F16,
     DType::Bf16,
     DType::Tf32,

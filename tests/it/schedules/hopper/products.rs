@@ -79,6 +79,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         warpgroups,
         pingpong: false,
         swap_ab: SwapAb::Straight,
+        rows_in_registers: spec.a.bits() == 32 && spec.layout.a_transposed() && parts == 1,
         parts,
         combine,
         bk: source.of([128, 128, 64, 32]) / bytes,
