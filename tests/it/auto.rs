@@ -108,6 +108,10 @@ fn the_tutorials_1_bit_products() {
     for (n, tiles) in ThreadTiles::space().enumerate().filter(|(n, _)| n % 11 == 0) {
         let target = [Target::sm_75(), Target::sm_80(), Target::sm_90()][n / 11 % 3];
         let layout = Layout::ALL[n / 33 % 4];
+        // Rows of four columns are no whole bytes.
+        if tiles.bx == 2 && !layout.b_transposed() {
+            continue;
+        }
         let schedule = schedule(tiles, [32, 32, 256], (DType::B1, DType::S32), layout).for_target(target);
         let (row, reason) = chosen(&schedule);
         let text = computes(&schedule);
@@ -124,7 +128,7 @@ fn the_tutorials_1_bit_products() {
         "ordinary code: sm_75 does not have mma with and on single bits, which sm_80 introduced",
     ];
     assert!(reasons.iter().all(|r| listed.iter().any(|l| r.starts_with(l))), "{reasons:#?}");
-    assert!(fast >= 8, "{fast} of 27 use tensor cores: {reasons:#?}");
+    assert!(fast >= 8, "{fast} use tensor cores: {reasons:#?}");
 }
 
 /// The page's sizes, on the page's machine's successors: which instruction each type gets.

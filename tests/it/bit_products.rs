@@ -81,8 +81,8 @@ fn differences_are_counted_from_shared_memory() {
              bind a3 threadIdx.x; vectorize a4; storage_align A_s 0 256 128\n\
              cache_read C B shared -> B_s; compute_at B_s ko -> b0 b1; fuse b0 b1 -> b; split b ? 64 32 -> b2 b3 b4\n\
              bind b3 threadIdx.x; vectorize b4; storage_align B_s 0 256 128\n\
-             cache_read C A_s fragment -> A_f; compute_at A_f ko -> f0 f1; split f0 ? {m} -> fm fi; tensorize fi {load}\n\
-             cache_read C B_s fragment -> B_f; compute_at B_f ko -> g0 g1; split g0 ? 8 -> gm gi; tensorize gi {load_b}\n\
+             cache_read C A_s fragment -> A_f f0 f1; split f0 ? {m} -> fm fi; tensorize fi {load}\n\
+             cache_read C B_s fragment -> B_f g0 g1; split g0 ? 8 -> gm gi; tensorize gi {load_b}\n\
              decompose_reduction C ko -> zero; tensorize ii {row}\n"
         );
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));

@@ -36,16 +36,18 @@ pub(super) enum Wmma {
     Compare([Fragment; 4]),
 }
 
+/// The parts of an opcode, and what is done with single bits.
+fn opcode(inst: &Inst) -> (Vec<&str>, Option<&str>) {
+    let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).filter(|p| *p != "aligned").collect();
+    match parts[..] {
+        ["wmma", "mma", op @ ("and" | "xor"), "popc", ref rest @ ..] => ([&["wmma", "mma"], rest].concat(), Some(op)),
+        _ => (parts, None),
+    }
+}
+
 impl Wmma {
     pub fn decode(inst: &Inst) -> Result<Wmma> {
-        let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).filter(|p| *p != "aligned").collect();
-        // Single bits say what is done with them.
-        let (parts, bits) = match parts[..] {
-            ["wmma", "mma", op @ ("and" | "xor"), "popc", ref rest @ ..] => {
-                ([&["wmma", "mma"], rest].concat(), Some(op))
-            }
-            _ => (parts, None),
-        };
+        let (parts, bits) = opcode(inst);
         let none = || unsupported(inst, "the PTX ISA has no such shape with these types");
         let layout = |text: &str| match text {
             "row" => Ok(true),
