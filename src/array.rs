@@ -1,11 +1,13 @@
 //! Host arrays: the data that programs take and return on any device, as packed row-major bytes.
 
+mod bits;
 mod close;
 #[cfg(feature = "files")]
 mod files;
 mod high_first;
 mod typed;
 
+pub use bits::BitOrder;
 pub use typed::Element;
 
 use crate::dtype::{Class, DType, TF32};
@@ -15,7 +17,8 @@ use std::fmt;
 
 /// A packed row-major array in host memory. Elements below 8 bits lie lowest bits first: of two 4-bit integers in a byte the
 /// one with the lower index has bits 0 to 3. That is the layout of a buffer in bits (`ir::layout::Layout::of`), which memory
-/// has on every device; [`Array::from_high_first`] and [`Array::to_high_first`] convert from and to the opposite order of words.
+/// has on every device; [`Array::from_high_first`] and [`Array::to_high_first`] convert from and to the opposite order of words,
+/// [`Array::from_packbits`] and [`Array::to_packbits`] from and to either order of the bits of a byte.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Array {
     /// The type of an element.

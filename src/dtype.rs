@@ -30,7 +30,7 @@ pub enum DType {
     S4,
     /// Unsigned 4-bit integer, two to a byte.
     U4,
-    /// One bit, eight to a byte.
+    /// One bit, eight to a byte, the lowest index in the lowest bit.
     B1,
     /// Signed 32-bit integer.
     S32,

@@ -34,10 +34,10 @@ pub fn of(counter: &Counter<'_>, site: &Site<'_>, measured: &Measured) -> Option
 fn lines_of(counter: &Counter<'_>, copy: &BulkCopy) -> Option<Advice> {
     let kernel = counter.kernel;
     let (map, buffer) = (kernel.maps.get(copy.map as usize)?, kernel.func.buffer(copy.global));
-    let bytes = i64::from(buffer.dtype.bits()) / 8;
+    let bits = i64::from(buffer.dtype.bits());
     // Dimensions along which boxes are one element long do not tell their rows apart.
     let long = map.strides.iter().zip(&map.tile).rev().skip(1).filter(|(_, tile)| **tile > 1);
-    let apart = long.map(|(s, _)| s * bytes).find(|s| s % LINE != 0);
+    let apart = long.map(|(s, _)| s * bits / 8).find(|s| s % LINE != 0);
     Some(match apart {
         Some(stride) => Advice {
             because: format!(
@@ -45,18 +45,14 @@ fn lines_of(counter: &Counter<'_>, copy: &BulkCopy) -> Option<Advice> {
                 buffer.name
             ),
             step: None,
-            then: Some(format!(
-                "try: rows of {} padded to a multiple of {} elements",
-                buffer.name,
-                LINE / bytes.max(1)
-            )),
+            then: Some(format!("try: rows of {} padded to a multiple of {} elements", buffer.name, LINE * 8 / bits)),
         },
         None => Advice {
             because: format!("some TMA boxes do not begin at a multiple of {LINE} bytes"),
             step: None,
             then: Some(format!(
                 "try: tiles that are a multiple of {} elements along the rows of {}",
-                LINE / bytes.max(1),
+                LINE * 8 / bits,
                 buffer.name
             )),
         },
@@ -172,14 +168,13 @@ impl Pattern<'_> {
 
     /// The degree of the worst request where rows are cut into panels of that many bytes and swizzled.
     fn swizzled(&self, map: &TensorMap, width: i64) -> Option<u64> {
-        let bytes = self.bits() / 8;
         let (columns, outer) = map.tile.split_last()?;
-        let (row, rows) = (columns * bytes, outer.iter().product::<i64>());
+        let (row, rows) = (columns * self.bits() / 8, outer.iter().product::<i64>());
         if row < 1 || rows < 1 || row % width != 0 {
             return None;
         }
         let at = self.worst.at.map(|element| {
-            let byte = element.wrapping_mul(bytes);
+            let byte = element.wrapping_mul(self.bits()) / 8;
             let (slot, inside) = (byte.div_euclid(row * rows), byte.rem_euclid(row * rows));
             let (line, column) = (inside / row, inside % row);
             let address = slot * row * rows + column / width * rows * width + line * width + column % width;

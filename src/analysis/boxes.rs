@@ -57,13 +57,13 @@ pub fn measure(counter: &Counter<'_>, site: &Site<'_>, copy: &BulkCopy) -> Measu
     let Some(map) = counter.kernel.maps.get(copy.map as usize) else {
         return Measured::refused("its tensor map is missing");
     };
-    let bytes = i64::from(site.dtype(&counter.kernel.func).bits()) / 8;
+    let bits = i64::from(site.dtype(&counter.kernel.func).bits());
     let (mut boxes, mut rows) = (0u64, Rows::default());
     let method = each(counter, site, copy, map, &mut |times, part| {
         boxes = boxes.saturating_add(times);
-        rows.add(&part.rows(map, bytes), times);
+        rows.add(&part.rows(map, bits), times);
     });
-    let whole = map.tile.iter().fold(bytes as u64, |n, e| n.saturating_mul(e.unsigned_abs()));
+    let whole = map.tile.iter().fold(bits as u64, |n, e| n.saturating_mul(e.unsigned_abs())) / 8;
     let of_device = site.buffer == copy.global;
     let (requests, cost) = match copy.way {
         _ if of_device => (boxes, rows.cost()),
@@ -86,14 +86,14 @@ struct Part {
 }
 
 impl Part {
-    fn rows(&self, map: &TensorMap, bytes: i64) -> Rows {
+    fn rows(&self, map: &TensorMap, bits: i64) -> Rows {
         let Some(((first, columns), outer)) = self.inside.split_last() else { return Rows::default() };
         // Rows that begin alike in their lines cost alike.
-        let mut starts = HashMap::from([((self.start + first * bytes).rem_euclid(LINE), 1u64)]);
+        let mut starts = HashMap::from([((self.start + first * bits / 8).rem_euclid(LINE), 1u64)]);
         for ((first, count), stride) in outer.iter().zip(&map.strides) {
             let mut next = HashMap::new();
             for n in *first..first + count {
-                let behind = (n % LINE * (stride % LINE)) % LINE * bytes;
+                let behind = (n % (8 * LINE) * (stride % (8 * LINE))) % (8 * LINE) * bits / 8;
                 for (start, times) in &starts {
                     *next.entry((start + behind).rem_euclid(LINE)).or_default() += times;
                 }
@@ -103,7 +103,7 @@ impl Part {
         let mut all = Rows::default();
         for (start, times) in starts {
             let mut one = Rows::default();
-            one.row(start, columns * bytes);
+            one.row(start, columns * bits / 8);
             all.add(&one, times);
         }
         all
@@ -118,7 +118,8 @@ fn each(
     map: &TensorMap,
     f: &mut dyn FnMut(u64, &Part),
 ) -> Method {
-    let bytes = i64::from(site.dtype(&counter.kernel.func).bits()) / 8;
+    let bits = i64::from(site.dtype(&counter.kernel.func).bits());
+    let bytes = |elements: i64| (elements.wrapping_mul(bits) / 8).rem_euclid(LINE);
     let strided = copy.coordinates.iter().zip(&map.strides).map(|(c, s)| c.clone() * *s);
     let flat = strided.fold(0.into(), |all: crate::ir::Index, term| all + term);
     let mut whole = Cond::TRUE;
@@ -131,8 +132,9 @@ fn each(
         around
     };
     let full: Vec<(i64, i64)> = map.tile.iter().map(|t| (0, *t)).collect();
-    let most = counter.classes(&around(whole.clone()), (&flat, (LINE / bytes.max(1)).max(1)), &[], &mut |class| {
-        let start = class.elements[class.active.trailing_zeros() as usize % 32].wrapping_mul(bytes).rem_euclid(LINE);
+    let most = counter.classes(&around(whole.clone()), (&flat, (LINE * 8 / bits).max(1)), &[], &mut |class| {
+        let start = class.elements[class.active.trailing_zeros() as usize % 32];
+        let start = bytes(start);
         f(class.times, &Part { start, inside: full.clone() });
     });
     let outside = Cond::Not(Box::new(whole));
@@ -145,7 +147,7 @@ fn each(
             })
             .collect();
         let start = class.values.iter().zip(&map.strides).map(|(c, s)| c.wrapping_mul(*s)).fold(0, i64::wrapping_add);
-        f(class.times, &Part { start: start.wrapping_mul(bytes).rem_euclid(LINE), inside });
+        f(class.times, &Part { start: bytes(start), inside });
     });
     match (most, edges) {
         (Method::Exact, other) | (other, Method::Exact) => other,
@@ -202,7 +204,7 @@ mod tests {
             let columns = (rng.i64(0..tile[1]), rng.i64(0..tile[1]));
             let start = rng.i64(0..LINE);
             let part = Part { start, inside: vec![rows, columns] };
-            let found = part.rows(&map([stride, 1], tile), bytes);
+            let found = part.rows(&map([stride, 1], tile), 8 * bytes);
             assert_eq!(found, one_by_one(start, rows, columns, stride, bytes), "{stride} {bytes} {rows:?} {columns:?}");
         }
     }

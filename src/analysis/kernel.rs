@@ -8,7 +8,7 @@ use super::report::{AccessCost, Cost, KernelCost, Occupancy, Totals};
 use super::roles::{self, StatementCost, Tallies};
 use super::site::{Does, Statement};
 use super::traffic::RequestKind;
-use crate::intrin::{self, Action};
+use crate::intrin;
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::{BinOp, Call, Expr, Func, Scope};
 use crate::target::{Device, Target};
@@ -144,7 +144,7 @@ impl Totals {
 
     /// The products of an instruction count as the operations that they are. (One that moves data counts as an access.)
     fn call(&mut self, (func, device): (&Func, Device), call: &Call, runs: Runs) {
-        if let Some(row) = intrin::find(&call.row).filter(|r| r.action == Action::MultiplyAdd) {
+        if let Some(row) = intrin::find(&call.row).filter(|r| r.action.accumulates()) {
             let operations = roles::operations(row, runs);
             self.operations = self.operations.saturating_add(operations);
             let types = |n: usize| call.operands.get(n).map(|o| func.buffer(o.buffer).dtype);

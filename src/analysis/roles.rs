@@ -171,7 +171,7 @@ impl Tallies {
         let role = statement.around.role.map(|r| name(func, r));
         let (kind, operations) = match statement.does {
             Does::Store(_) => return,
-            Does::Call(call) => match intrin::find(&call.row).filter(|r| r.action == intrin::Action::MultiplyAdd) {
+            Does::Call(call) => match intrin::find(&call.row).filter(|r| r.action.accumulates()) {
                 Some(row) => (tensor(row), operations(row, runs)),
                 // What moves data is counted by its accesses.
                 None => return,

@@ -21,7 +21,7 @@ use super::{input, show};
 use crate::error::{Code, Error, Result};
 use crate::gemm::{self, Gemm, Kind};
 #[cfg(feature = "runtime")]
-use crate::intrin::{self, Action};
+use crate::intrin;
 use crate::loom::Schedule;
 #[cfg(feature = "runtime")]
 use crate::measure::{Bench, Row, TimeBudget};
@@ -221,7 +221,7 @@ pub(super) fn write(path: &Path, text: &str) -> Result<()> {
 pub(super) fn instruction(schedule: &Schedule) -> String {
     let steps = schedule.steps.iter().map(ToString::to_string);
     let rows = steps.flat_map(|s| s.split_whitespace().filter_map(intrin::find).collect::<Vec<_>>());
-    rows.into_iter().find(|r| r.action == Action::MultiplyAdd).map_or("SIMT".into(), |r| r.name.clone())
+    rows.into_iter().find(|r| r.action.accumulates()).map_or("SIMT".into(), |r| r.name.clone())
 }
 
 /// All that a reader needs to judge a table: device, data, plan, rows with the schedules that were measured.

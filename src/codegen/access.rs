@@ -33,7 +33,7 @@ pub enum Storage<'c> {
     Shared(PointerValue<'c>),
     /// In registers.
     Local(Words<'c>),
-    /// In registers, elements of 4 bits.
+    /// In registers, elements below a byte.
     Packed(Packed<'c>),
 }
 
@@ -64,7 +64,7 @@ impl<'c> Body<'c, '_, '_> {
             }
         };
         if is_packed(dtype) && lanes == 1 {
-            return self.load_half(id, indices, pointer, invariant);
+            return self.load_part(id, indices, pointer, invariant);
         }
         let (pointer, align) = self.address(id, pointer, indices)?;
         let stored = in_memory(dtype);
@@ -207,7 +207,7 @@ impl<'c> Body<'c, '_, '_> {
         let buffer = self.buffer(id)?;
         let align = known_alignment(buffer, &sum);
         if is_packed(buffer.dtype) {
-            return Ok((self.packed_address(base, &sum)?, align));
+            return Ok((self.packed_address(base, &sum, buffer.dtype)?, align));
         }
         let (element, elements) = (self.b.element(in_memory(buffer.dtype))?, elements_of(buffer)?);
         let constant = std::mem::take(&mut sum.constant);

@@ -46,8 +46,11 @@ impl<'c> Body<'c, '_, '_> {
         let place = self.b.short_address(pointer)?;
         let map = self.map(copy.map)?;
         let mut coordinates = Vec::new();
-        for i in copy.coordinates.iter().rev() {
-            let number = self.index(i)?;
+        // Of elements below a byte the map counts bytes.
+        let per_byte = i64::from(8 / self.buffer(copy.global)?.dtype.bits().min(8));
+        for (n, i) in copy.coordinates.iter().rev().enumerate() {
+            let bytes = if n == 0 && per_byte > 1 { Some(i.clone().floordiv(per_byte)) } else { None };
+            let number = self.index(bytes.as_ref().unwrap_or(i))?;
             coordinates.push(self.widened(number, 32)?.into());
         }
         let dims = [("dims", coordinates.len().to_string())];

@@ -43,13 +43,17 @@ impl<'c> Body<'c, '_, '_> {
         Ok(Data { value, dtype: to, lanes: from.lanes })
     }
 
-    /// Floats saturate at the four bits' ends, integers are cut.
+    /// Floats saturate at the ends of the type, integers are cut.
     fn cast_to_packed(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
         if !from.dtype.is_float() {
             return self.pack(self.cast(DType::S8, from)?, to);
         }
         let wide = self.cast(DType::S32, from)?;
-        let (low, high) = if to == DType::U4 { (0, 15) } else { (-8, 7) };
+        let (low, high) = match to {
+            DType::B1 => (0, 1),
+            DType::U4 => (0, 15),
+            _ => (-8, 7),
+        };
         let value = self.b.per_lane(&[wide.value], wide.lanes, |v| self.saturate(v[0], low, high))?;
         self.pack(Data { value, dtype: DType::S8, ..wide }, to)
     }

@@ -2,6 +2,7 @@
 
 use super::SHARED_MEMORY;
 use super::listing::Head;
+use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{self, Lowered, LoweredKernel};
 use crate::ir::{Buffer, print, visit};
@@ -113,17 +114,22 @@ fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) ->
     let missing = || Error::bug(Code::CodegenParams, format!("{} takes an unknown buffer", kernel.func.name));
     let plain = kernel.func.params.iter().map(|id| of(id).ok_or_else(missing));
     let maps = kernel.maps.iter().map(|map| {
-        Ok(Param::TensorMap(TensorMap {
-            array: Box::new(of(&map.buffer).ok_or_else(missing)?),
-            dtype: kernel.func.buffer(map.buffer).dtype,
-            extents: map.extents.clone(),
-            strides: map.strides.clone(),
-            tile: map.tile.clone(),
-            swizzle: map.swizzle,
-            promotion: map.promotion,
-        }))
+        let array = Box::new(of(&map.buffer).ok_or_else(missing)?);
+        Ok(Param::TensorMap(tensor_map(map, array, kernel.func.buffer(map.buffer).dtype)))
     });
     plain.chain(maps).collect()
+}
+
+/// The map of an array; of elements below a byte, which no tensor map has, that of their bytes.
+fn tensor_map(map: &lowered::TensorMap, array: Box<Param>, dtype: DType) -> TensorMap {
+    let (mut extents, mut strides, mut tile) = (map.extents.clone(), map.strides.clone(), map.tile.clone());
+    let per_byte = i64::from(8 / dtype.bits().min(8));
+    for row in [&mut extents, &mut tile] {
+        row.iter_mut().last().into_iter().for_each(|columns| *columns /= per_byte);
+    }
+    strides.iter_mut().rev().skip(1).for_each(|stride| *stride /= per_byte);
+    let dtype = if per_byte > 1 { DType::U8 } else { dtype };
+    TensorMap { array, dtype, extents, strides, tile, swizzle: map.swizzle, promotion: map.promotion }
 }
 
 fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {

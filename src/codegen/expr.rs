@@ -83,7 +83,7 @@ impl<'c> Body<'c, '_, '_> {
     pub fn splat(&self, a: Data<'c>, lanes: u32) -> Result<Data<'c>> {
         match (a.lanes, lanes) {
             (from, to) if from == to => Ok(a),
-            (1, 1..) if is_packed(a.dtype) => Ok(Data { value: self.b.repeated(a.value, lanes)?, lanes, ..a }),
+            (1, 1..) if is_packed(a.dtype) => Ok(Data { value: self.b.repeated(a.value, a.dtype, lanes)?, lanes, ..a }),
             (1, 1..) => Ok(Data { value: self.b.gather(&vec![a.value; lanes as usize])?, lanes, ..a }),
             _ => Err(bug(format!("{} lanes where {lanes} are needed", a.lanes))),
         }

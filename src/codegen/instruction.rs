@@ -6,7 +6,7 @@
 use super::access::Storage;
 use super::body::Body;
 use super::builder::{Type, Value};
-use super::packed::PER_WORD;
+use super::packed::per_word;
 use super::session::bug;
 use super::value::vector_of;
 use super::words::Words;
@@ -143,7 +143,8 @@ impl<'c> Body<'c, '_, '_> {
     /// Which elements of a packed buffer each register holds.
     fn packed_registers(&self, operand: &Operand, elements: &[i64]) -> Result<Vec<Vec<i64>>> {
         let first = self.element_number(operand.buffer, &operand.indices)?;
-        Ok(elements.chunks(PER_WORD as usize).map(|r| r.iter().map(|e| first + e).collect()).collect())
+        let per = per_word(self.buffer(operand.buffer)?.dtype);
+        Ok(elements.chunks(per as usize).map(|r| r.iter().map(|e| first + e).collect()).collect())
     }
 
     /// The registers of an operand: of each its elements, a vector where they are several.

@@ -8,6 +8,7 @@ use super::access::Storage;
 use super::body::Body;
 use super::builder::{Type, Value};
 use super::instruction::named;
+use super::packed::divided;
 use super::session::bug;
 use crate::error::Result;
 use crate::intrin::{self, Row};
@@ -173,8 +174,14 @@ impl<'c> Body<'c, '_, '_> {
         if constant % 16 != 0 {
             return Err(bug("a tile that begins between two chunks of 16 bytes"));
         }
-        let rest = self.emit_sum(&Affine { constant: 0, ..sum })?;
-        let bytes = self.b.exact(InstructionOpcode::Mul, self.widened(rest, 32)?, self.b.int(32, bits / 8), true)?;
+        let rest = Affine { constant: 0, ..sum };
+        // A tile begins with a chunk, so what varies of it are whole bytes.
+        let (rest, size) = match bits < 8 {
+            true => (divided(&rest, 8 / bits).ok_or_else(|| bug("a tile that begins within a byte"))?, 1),
+            false => (rest, bits / 8),
+        };
+        let rest = self.emit_sum(&rest)?;
+        let bytes = self.b.exact(InstructionOpcode::Mul, self.widened(rest, 32)?, self.b.int(32, size), true)?;
         let mut base = self.b.short_address(base)?;
         if self.kernel.cluster() > 1 {
             // In a cluster the address has the block's rank above its 24 bits, where the descriptor has its offsets.

@@ -5,7 +5,7 @@ use super::packed::is_packed;
 use super::session::bug;
 use crate::array::fp8_bits;
 use crate::dtype::{Class, DType};
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::ir::Literal;
 use inkwell::types::BasicType;
 
@@ -22,9 +22,6 @@ pub struct Data<'c> {
 
 impl<'c> Builder<'c, '_> {
     /// The LLVM type of one element.
-    ///
-    /// # Errors
-    /// `codegen.type`, a fault of `lower`, for types that ordinary code cannot hold yet.
     pub fn element(&self, dtype: DType) -> Result<Type<'c>> {
         let c = self.context;
         Ok(match dtype {
@@ -32,24 +29,18 @@ impl<'c> Builder<'c, '_> {
             DType::Bf16 => c.bf16_type().into(),
             DType::F32 | DType::Tf32 => c.f32_type().into(),
             DType::F64 => c.f64_type().into(),
-            // A single element of 4 bits is a byte that holds its value; an 8-bit float one that holds its code.
-            DType::S8 | DType::U8 | DType::S4 | DType::U4 | DType::E4m3 | DType::E5m2 => c.i8_type().into(),
+            // A single element below a byte is a byte that holds its value; an 8-bit float one that holds its code.
+            DType::S8 | DType::U8 | DType::S4 | DType::U4 | DType::B1 | DType::E4m3 | DType::E5m2 => c.i8_type().into(),
             DType::S32 | DType::U32 => c.i32_type().into(),
             DType::S64 => c.i64_type().into(),
             DType::Bool => c.bool_type().into(),
-            DType::B1 => {
-                return Err(Error::bug(
-                    Code::CodegenType,
-                    format!("lowering lets {dtype} through, which has no ordinary code"),
-                ));
-            }
         })
     }
 
     /// The LLVM type of `lanes` elements.
     pub fn shape(&self, dtype: DType, lanes: u32) -> Result<Type<'c>> {
         if is_packed(dtype) && lanes > 1 {
-            return self.packed(lanes);
+            return self.packed(dtype, lanes);
         }
         vector_of(self.element(dtype)?, lanes)
     }

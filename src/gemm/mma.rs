@@ -1,4 +1,4 @@
-//! The recipe for products on tensor cores by mma.sync: f16, bf16, tf32 and f64, and integers of 8 and 4 bits.
+//! The recipe for products on tensor cores by mma.sync: f16, bf16, tf32 and f64, and integers of 8 bits, 4 bits and one bit.
 //!
 //! cp.async fills a ring of stages in shared memory with tiles of A and B, swizzled so that neither the copies nor ldmatrix have bank
 //! conflicts. A warp loads the fragments of its next k iteration during the MMAs of this one. ldmatrix.trans transposes 16-bit
@@ -141,11 +141,11 @@ impl Mma {
             return Some("the chip has no mma.sync for these types with matching ldmatrix loads");
         }
         if spec.batch.is_some() && spec.a.bits() < 8 {
-            return Some("no separate kernel transposes, widens or packs the 4-bit integers of a batched GEMM");
+            return Some("no separate kernel transposes, widens or packs elements below a byte of a batched GEMM");
         }
-        // Two of them share a byte, and the smallest tiles would be filled with zeros for the most part.
-        let small = narrow::is_narrow(spec) && (spec.m.min(spec.n) < 16 || spec.k < 32);
-        small.then_some("tiles of 4-bit integers need at least 16 rows, 16 columns and a k extent of 32")
+        // Several of them share a byte, and the smallest tiles would be filled with zeros for the most part.
+        let small = narrow::is_narrow(spec) && (spec.m.min(spec.n) < 16 || spec.k * i64::from(spec.a.bits()) < 128);
+        small.then_some("tiles of elements below a byte need at least 16 rows, 16 columns and 16 bytes of k")
     }
 
     /// These tiles, with stages and routes that suit them.
@@ -506,7 +506,7 @@ impl Names {
         let sources = Operand::BOTH.map(|operand| {
             let name = format!("{}{}", operand.name(), if widened { "_wide" } else { "" });
             let is_packed = mma.routes[operand as usize] == Source::Packed;
-            // What is packed is padded on the way, but for rows of 4-bit integers.
+            // What is packed is padded on the way, but for rows of elements below a byte.
             let on_the_way = is_packed && !widened && (!narrow::is_narrow(spec) || transposes(operand, spec));
             let is_padded = padding.pads_operand(operand) && !on_the_way;
             source(&name, is_padded, is_packed && !widened)
@@ -517,7 +517,7 @@ impl Names {
 
 /// Rows and terms of the instruction for these types; `None` where the chip has none.
 fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
-    use DType::{Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+    use DType::{B1, Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
     let hopper = target.has(Features::MMA_F64);
     let [ampere, turing] = match (spec.a, spec.b, spec.acc) {
         (F64, F64, F64) => [Some(if hopper { [16, 8] } else { [8, 4] }), None],
@@ -527,6 +527,8 @@ fn shape(spec: &GemmSpec, target: &Target) -> Option<[i64; 2]> {
         (E4m3 | E5m2, E4m3 | E5m2, F32) => [Some([16, 32]).filter(|_| multiplies_float8(target)), None],
         (S8 | U8, S8 | U8, S32) => [Some([16, 32]), Some([8, 16])],
         (S4 | U4, S4 | U4, S32) => [Some([16, 64]), Some([8, 32])],
+        // Turing counts where bits differ, and not what they have in common.
+        (B1, B1, S32) => [Some([16, 256]), None],
         _ => return None,
     };
     let turing = turing.filter(|_| target.has(Features::MMA_F16 | Features::MMA_INT | Features::LDMATRIX));

@@ -155,7 +155,7 @@ impl Tiles {
         let row = if operand.along_k(spec) { self.bk } else { [self.bm, self.bn][operand as usize] };
         match ((128 / bits).min((tile / self.threads()).max(1)), 8 / bits) {
             (vector, per_byte) if per_byte > 1 => {
-                vector.min(row).min(1 << operand.multiple(spec).trailing_zeros().min(5)).max(per_byte)
+                vector.min(row).min(1 << operand.multiple(spec).trailing_zeros().min(7)).max(per_byte)
             }
             // Loads of unaligned rows are coalesced: adjacent lanes read adjacent elements.
             (vector, _) => vector.min(1 << operand.multiple(spec).trailing_zeros().min(6)),

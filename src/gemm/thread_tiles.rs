@@ -3,7 +3,7 @@
 //!
 //! The steps are those of ordinary code: slices of both operands in shared memory, from which each thread reads its row and its
 //! columns into registers, and a last step `tensor_core ko`. Where the chip and the sizes allow, that makes 32 neighbouring
-//! threads a warp that owns a matrix of 16 x 16 or 8 x 32 elements (of 8 x 8 for 4-bit integers); elsewhere it says why not and
+//! threads a warp that owns a matrix of 16 x 16 or 8 x 32 elements (of 8 x 8 for 4-bit integers and single bits); elsewhere it says why not and
 //! leaves the steps to what they are.
 
 use super::epilogue::Accumulators;
@@ -18,9 +18,9 @@ pub struct ThreadTiles {
     pub bx: i64,
     /// Threads along a column of C, each with one row.
     pub by: i64,
-    /// Steps of 16 terms (of 32 for 4-bit integers) in a slice of shared memory.
+    /// Steps of 16 terms (of 32 for 4-bit integers, of 128 for single bits) in a slice of shared memory.
     pub step_k: i64,
-    /// Elements that a thread copies at once.
+    /// Elements that a thread copies at once; of single bits at least the eight of a byte.
     pub v: i64,
 }
 
@@ -65,8 +65,10 @@ impl ThreadTiles {
         s.bind("yo", Axis::BlockY).bind("xo", Axis::BlockX);
         s.bind("ty", Axis::ThreadY).bind("tz", Axis::ThreadZ).bind("tx", Axis::ThreadX);
         s.compute_at("AL", "kl").made(["a0", "a1"]).compute_at("BL", "kl").made(["b0", "b1"]);
-        self.slice(&mut s, "AA", "a", warp / thread);
-        self.slice(&mut s, "BB", "b", warp / thread);
+        let v = self.v.max(8 / i64::from(spec.a.bits()));
+        let slices = ThreadTiles { v, ..*self };
+        slices.slice(&mut s, "AA", "a", warp / thread);
+        slices.slice(&mut s, "BB", "b", warp / thread);
         s.tensor_core("ko");
         s
     }
@@ -86,6 +88,7 @@ impl ThreadTiles {
 /// The tutorial's tiles by the width of the operands.
 fn shape(spec: &GemmSpec) -> Shape {
     match spec.a.bits() {
+        1 => Shape { thread: 2, warp: 8, terms: 128 },
         4 => Shape { thread: 2, warp: 8, terms: 32 },
         _ => Shape { thread: 8, warp: 16, terms: 16 },
     }
@@ -115,5 +118,6 @@ mod tests {
         assert_eq!(aligned(DType::S8, Layout::NT), "storage_align AA 0 32 16");
         assert_eq!(aligned(DType::S8, Layout::TN), "storage_align BB 0 32 16");
         assert_eq!(aligned(DType::S4, Layout::NT), "storage_align AA 0 64 32");
+        assert_eq!(aligned(DType::B1, Layout::NT), "storage_align AA 0 256 128");
     }
 }

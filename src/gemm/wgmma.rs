@@ -1,11 +1,11 @@
-//! The recipe for products on Hopper's tensor cores by wgmma: floats of 16 and 8 bits, tf32, and integers of 8 bits.
+//! The recipe for products on Hopper's tensor cores by wgmma: floats of 16 and 8 bits, tf32, integers of 8 bits, and single bits.
 //!
 //! TMA loads fill a ring of swizzled stages in shared memory with tiles of A and B, from which warpgroups issue wgmmas. The epilogue
 //! stages C in shared memory. Each part is a step that can be left out, and every subset is a program: a producer role for the loads,
 //! persistent blocks, clusters whose blocks share tiles by multicast, wgmmas in flight, and TMA stores.
 //!
 //! Where tiles do not divide the GEMM, TMA loads fill in zeros, and elements beyond C are not stored. TMA needs rows aligned to 16
-//! bytes: a separate kernel packs other operands first, and threads store other rows of C. wgmma on bytes and on tf32 needs k-major operands:
+//! bytes: a separate kernel packs other operands first, and threads store other rows of C. wgmma on bytes, bits and tf32 needs k-major operands:
 //! a separate kernel transposes the others.
 
 mod cost;
@@ -179,7 +179,7 @@ impl Wgmma {
 
     /// Whether the recipe has a form for the types, N and K on the chip.
     pub(super) fn suits(spec: &GemmSpec, target: &Target) -> bool {
-        let small = spec.n < LEAST_SIDE || spec.k * bytes(spec.a) < DEPTH;
+        let small = spec.n < LEAST_SIDE || in_bytes(spec.k, spec) < DEPTH;
         known(spec) && !small && target.has(Features::WGMMA | Features::TMA)
     }
 
@@ -223,9 +223,9 @@ impl Wgmma {
         // takes 10 us on an H100, with 128 bytes 5 (no record was kept).
         let k_major = Operand::BOTH.into_iter().any(|operand| runs_along_k(operand, spec));
         let least = if k_major { 2 * DEPTH } else { DEPTH };
-        let covers = |row: &i64| *row >= least && spec.k * bytes(spec.a) <= *row;
+        let covers = |row: &i64| *row >= least && in_bytes(spec.k, spec) <= *row;
         let row = [DEPTH, 2 * DEPTH].into_iter().find(covers).unwrap_or(4 * DEPTH);
-        let mut w = Wgmma { block, warpgroups, bk: row / bytes(spec.a), epilogue, routes, ..plain };
+        let mut w = Wgmma { block, warpgroups, bk: elements(row, spec), epilogue, routes, ..plain };
         // Where there are more tiles than multiprocessors, blocks that stay load the next tile while the last one leaves.
         let many = w.blocks(spec) > i64::from(processors(target));
         w.persistent = many && w.stores_by_tma();
@@ -237,7 +237,7 @@ impl Wgmma {
         // as much as 2 us more at 2048^3, where what is needed first comes in turn with everything else.
         w.grid_dependency = if many { 0 } else { 2 };
         w.early_blocks = i64::from(processors(target));
-        w.l2_prefetch = !many && (spec.m + spec.n) * spec.k * bytes(spec.a) * spec.products() <= AT_ONCE;
+        w.l2_prefetch = !many && in_bytes((spec.m + spec.n) * spec.k, spec) * spec.products() <= AT_ONCE;
         w.producer = w.persistent;
         // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
         let unaligned = Wgmma::has_unaligned_rows(spec, routes);
@@ -308,7 +308,7 @@ impl Wgmma {
         let few = self.blocks(spec) <= 2 * i64::from(processors(target));
         // What lies beyond C is not on its way.
         let [m, n] = self.stage_tile();
-        let used = (m.min(spec.m) + n.min(spec.n)) * self.bk * bytes(spec.a) * (stages - 1);
+        let used = in_bytes((m.min(spec.m) + n.min(spec.n)) * self.bk, spec) * (stages - 1);
         let enough = up(self.blocks(spec), i64::from(processors(target))) * used >= tuning::ENOUGH_IN_FLIGHT;
         let alone = Wgmma { persistent: false, producer: false, stages, ..*self };
         let half = Wgmma { grid_dependency: 2, out_stages: 2, ..alone };
@@ -357,7 +357,7 @@ impl Wgmma {
             self.stage(&mut s, spec, operand);
         }
         self.epilogue(&mut s, spec);
-        let types = format!("k{}.{}.{}.{}", DEPTH / bytes(spec.a), spec.acc, spec.a, spec.b);
+        let types = format!("k{}.{}.{}.{}", elements(DEPTH, spec), spec.acc, spec.a, spec.b);
         let ([m, n], wide) = match self.swap_ab {
             SwapAb::Straight => (["im", "jn"], self.block[1]),
             SwapAb::Swapped => (["jm", "in"], self.block[0]),
@@ -407,8 +407,8 @@ impl Wgmma {
 
     /// Bytes of the panels that the rows of an operand's tile are cut into: no more than they have.
     fn swizzle_of(&self, spec: &GemmSpec, operand: Operand) -> i64 {
-        let row = bytes(spec.a)
-            * if self.tile_along_k(spec, operand) { self.bk } else { self.stage_tile()[operand as usize] };
+        let row = if self.tile_along_k(spec, operand) { self.bk } else { self.stage_tile()[operand as usize] };
+        let row = in_bytes(row, spec);
         if self.swizzle > 0 { self.swizzle.min(row) } else { CHUNK }
     }
 
@@ -446,7 +446,7 @@ impl Wgmma {
                 ("jw", [io, "jm", "in"])
             }
         };
-        s.split("k", [self.bk * bytes(spec.a) / DEPTH, DEPTH / bytes(spec.a)], ["k0", "kk", "ki"]);
+        s.split("k", [in_bytes(self.bk, spec) / DEPTH, elements(DEPTH, spec)], ["k0", "kk", "ki"]);
         let [of_grid, of_cluster] = part_loops(self.parts, self.combine);
         let outside = [of_grid, "i0", "j0", ic, jc, of_cluster, warpgroup, "k0", "kk"];
         s.reorder(present(outside.into_iter().chain(inside).chain(["ki"])));
@@ -495,7 +495,10 @@ impl Wgmma {
             let (packed, is_transposed) = (&self.source(spec, operand), transposes(operand, spec));
             let early_blocks = if self.grid_dependency > 0 { self.early_blocks } else { 0 };
             let packing = Packing { operand, packed, padding, is_transposed, early_blocks };
-            packing.kernel(s, spec, accumulators.block());
+            match spec.a.bits() < 8 {
+                true => packing.kernel_of_bits(s, spec, accumulators.block()),
+                false => packing.kernel(s, spec, accumulators.block()),
+            }
         }
         if padding.pads_result() && accumulators.converts() && self.parts == 1 {
             s.compute_inline("acc_pad");
@@ -638,7 +641,7 @@ fn transposes(operand: Operand, spec: &GemmSpec) -> bool {
 
 /// Whether the recipe has a form for these types.
 pub(super) fn known(spec: &GemmSpec) -> bool {
-    use DType::{Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
+    use DType::{B1, Bf16, E4m3, E5m2, F16, F32, S8, S32, Tf32, U8};
     let any = spec.epilogue && converts_to(spec.out);
     match (spec.a, spec.b) {
         (F16, F16) if spec.acc == F16 => any || spec.out == F16,
@@ -647,6 +650,11 @@ pub(super) fn known(spec: &GemmSpec) -> bool {
         (S8 | U8, S8 | U8) => spec.acc == S32 && (any || spec.out == S32),
         (E4m3 | E5m2, E4m3 | E5m2) if spec.acc == F16 => any || spec.out == F16,
         (E4m3 | E5m2, E4m3 | E5m2) => spec.acc == F32 && (any || matches!(spec.out, F16 | Bf16 | F32 | E4m3 | E5m2)),
+        // No separate kernel packs the bits of a batch.
+        (B1, B1) => {
+            let packs = spec.batch.is_some() && routes(spec).contains(&Source::Packed);
+            spec.acc == S32 && (any || spec.out == S32) && !packs
+        }
         _ => false,
     }
 }
@@ -656,7 +664,19 @@ fn converts_to(dtype: DType) -> bool {
     matches!(dtype.bits(), 8 | 16 | 32) && dtype != DType::Bool
 }
 
-/// Bytes of an element.
+/// Bytes of so many elements of an operand.
+fn in_bytes(elements: i64, spec: &GemmSpec) -> i64 {
+    // Elements of an enormous GEMM are counted before they are refused.
+    let bits = i64::from(spec.a.bits());
+    if bits < 8 { elements / (8 / bits) } else { elements * (bits / 8) }
+}
+
+/// Elements of an operand that have so many bytes.
+fn elements(bytes: i64, spec: &GemmSpec) -> i64 {
+    8 * bytes / i64::from(spec.a.bits())
+}
+
+/// Bytes of an element of the result or of an accumulator.
 fn bytes(dtype: DType) -> i64 {
     i64::from(dtype.bits()) / 8
 }

@@ -51,6 +51,15 @@ pub enum Action {
     Copy,
     /// The products of the second and third operand are added to the first.
     MultiplyAdd,
+    /// The exclusive or of the second and third operand, which are single bits, is added to the first.
+    XorAdd,
+}
+
+impl Action {
+    /// Whether the first operand is a sum that is added to.
+    pub fn accumulates(self) -> bool {
+        self != Action::Copy
+    }
 }
 
 /// How the units that execute an instruction hold an operand.

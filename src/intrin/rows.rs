@@ -1,5 +1,6 @@
 //! The rows. A new instruction is a row in its family; its meaning is checked against its facts when it is built.
 
+mod bits;
 mod float8;
 mod matrix_copy;
 mod multiply_add;
@@ -20,6 +21,7 @@ pub fn all() -> &'static [Row] {
             wmma::rows(),
             warpgroup::rows(),
             float8::warpgroup(),
+            bits::rows(),
         ]
         .concat();
         debug_assert_eq!(rows.iter().flat_map(check::faults).collect::<Vec<_>>(), Vec::<String>::new());

@@ -129,6 +129,26 @@ fn tables(name: &str) -> Vec<(usize, Formula)> {
             ),
             (2, (|g, t, i| (if i < 4 { t * 4 + (i & 3) } else { t * 4 + (i & 3) + 16 }, g), 8)),
         ],
+        "m8n8k128" => vec![(0, d8), (1, (|g, t, i| (g, t * 32 + i), 32)), (2, (|g, t, i| (t * 32 + i, g), 32))],
+        "m16n8k128" => vec![
+            (0, d32),
+            (1, (|g, t, i| (if i < 32 { g } else { g + 8 }, t * 32 + (i & 31)), 64)),
+            (2, (|g, t, i| (t * 32 + i, g), 32)),
+        ],
+        "m16n8k256" => vec![
+            (0, d32),
+            (
+                1,
+                (
+                    |g, t, i| {
+                        let row = if i < 32 || (64..96).contains(&i) { g } else { g + 8 };
+                        (row, t * 32 + (i & 31) + if i < 64 { 0 } else { 128 })
+                    },
+                    128,
+                ),
+            ),
+            (2, (|g, t, i| (t * 32 + (i & 31) + if i < 32 { 0 } else { 128 }, g), 64)),
+        ],
         other => panic!("no table for {other}"),
     }
 }
@@ -203,6 +223,7 @@ fn what_a_chip_only_emulates_is_said() {
         // Loads and stores of their fragments go with the products.
         let float8 = row.name.starts_with("mma.") && (row.name.contains(".e4m3") || row.name.contains(".e5m2"));
         let emulated = float8 || products && four_bits || row.name.starts_with("wmma.") && row.name.contains("m8n8k32");
+        let emulated = emulated || row.action == Action::XorAdd;
         assert_eq!(row.is_emulated_on(&Target::sm_90()), emulated, "{}", row.name);
         assert!(!row.is_emulated_on(&Target::sm_89()), "{}", row.name);
     }

@@ -151,7 +151,7 @@ fn accesses(stmt: &Stmt) -> Vec<(BufferId, bool)> {
 /// Whether a statement is an MMA of tensor cores, and whether the warp goes on before it ends.
 pub fn multiplies(stmt: &Stmt) -> Option<(bool, i64)> {
     let Stmt::Call(call) = stmt else { return None };
-    let row = intrin::find(&call.row).filter(|r| r.action == intrin::Action::MultiplyAdd)?;
+    let row = intrin::find(&call.row).filter(|r| r.action.accumulates())?;
     Some((row.is_asynchronous(), row.dims.iter().map(|(_, extent)| extent).product()))
 }
 

@@ -34,9 +34,9 @@ pub(super) struct Bulk {
     tile: Vec<i64>,
     /// Chunks of a row that are permuted, less one.
     mask: i64,
-    /// Where the buffer begins in shared memory, and the bytes of an element.
+    /// Where the buffer begins in shared memory, and the bits of an element.
     base: i64,
-    bytes: i64,
+    bits: i64,
     /// The mbarrier of a load: its array and which one.
     full: Option<(u32, Operand)>,
     /// So many blocks of the cluster get the load; 0 for the block alone.
@@ -56,7 +56,7 @@ impl Compiler<'_> {
         self.here(SiteKind::Bulk(copy.clone()));
         let buffer = self.buffer(copy.shared)?;
         let shared = self.access(copy.shared, &copy.indices, 1)?;
-        if !matches!(self.accesses[shared as usize].place, Location::Shared { .. }) || buffer.dtype.bits() < 8 {
+        if !matches!(self.accesses[shared as usize].place, Location::Shared { .. }) {
             return Err(broken("is not between device memory and shared memory"));
         }
         let global = self.access(copy.global, &[Index::Int(0)], 1)?;
@@ -80,7 +80,7 @@ impl Compiler<'_> {
             tile: map.tile.clone(),
             mask: (i64::from(map.swizzle) / 16 - 1).max(0),
             base: i64::from(buffer.offset.unwrap_or(0)),
-            bytes: i64::from(buffer.dtype.bits()) / 8,
+            bits: i64::from(buffer.dtype.bits()),
             full,
             blocks,
         };
@@ -150,8 +150,8 @@ impl Bulk {
         let access = &code.accesses[self.shared as usize];
         let first: Vec<i64> = self.coordinates.iter().map(|c| warp.value(*c, lane)).collect();
         let element = warp.value(access.at, lane);
-        let start = self.base + element * self.bytes;
-        if start % ALIGN != 0 {
+        let start = self.base + element * self.bits / 8;
+        if start % ALIGN != 0 || element * self.bits % 8 != 0 {
             return Err(Trap::Misaligned { lane, access: self.shared, element });
         }
         let (memory, _, span) = world.memory(access.place)?;
@@ -160,9 +160,11 @@ impl Bulk {
         let mut at = vec![0; self.tile.len()];
         let mut pairs = Vec::new();
         loop {
-            let address = start + pairs.len() as i64 * self.bytes;
+            let behind = pairs.len() as i64 * self.bits;
+            let address = start + behind / 8;
             let swizzled = address ^ (((address >> 7) & self.mask) << 4);
-            let unit = span.base as i64 + (swizzled - self.base) / self.bytes * span.units as i64;
+            let element = ((swizzled - self.base) * 8 + behind % 8) / self.bits;
+            let unit = span.base as i64 + element * span.units as i64;
             let unit = usize::try_from(unit).ok().filter(|u| u + span.units <= units).ok_or(outside.clone())?;
             let place: Vec<i64> = first.iter().zip(&at).map(|(a, b)| a + b).collect();
             let inside = place.iter().zip(&self.extents).all(|(i, n)| (0..*n).contains(i));
@@ -266,7 +268,7 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
             let poisoned = memory.poison_range(pair.unit, access.units());
             poisoned.ok_or(Trap::OutOfBounds { lane, access: bulk.shared })?;
         }
-        let bytes = (pairs.len() as i64 * bulk.bytes) as u32;
+        let bytes = (pairs.len() as i64 * bulk.bits / 8) as u32;
         world.tell(EventKind::Flight(Flight { rank, bytes: bytes.into() }));
         world.loads.push(Load { rank, slot, by, access: bulk.shared, values: values.clone(), bytes });
         if world.landing.now() {

@@ -20,7 +20,7 @@ use super::{access::World, integer};
 use crate::dtype::DType;
 use crate::error::{self, Error, Result};
 use crate::intrin::{self, Action};
-use crate::ir::{Axis, Call, Held, Index};
+use crate::ir::{Axis, BinOp, Call, Held, Index};
 
 /// A compiled call.
 #[derive(Debug, Clone)]
@@ -114,7 +114,7 @@ pub(super) fn run(warp: &mut Warp, code: &Code, world: &mut World, number: u32) 
     };
     match (action, operands.as_slice()) {
         (Action::Copy, [to, from]) => copy(warp, code, world, to, from),
-        (Action::MultiplyAdd, [d, a, b]) => multiply_add(warp, code, [d, a, b], integer),
+        (Action::MultiplyAdd | Action::XorAdd, [d, a, b]) => multiply_add(warp, code, [d, a, b], (*action, integer)),
         _ => Err(Trap::Broken("an instruction has operands that its action does not take")),
     }
 }
@@ -242,15 +242,23 @@ fn store(warp: &Warp, code: &Code, world: &mut World, to: &Operand, values: &[u6
     observe(warp, code, world, to, true)
 }
 
-/// `D[m, n] = D[m, n] + sum A[m, k] * B[n, k]`.
-fn multiply_add(warp: &mut Warp, code: &Code, operands: [&Operand; 3], integer: bool) -> Result<(), Trap> {
+/// `D[m, n] = D[m, n] + sum A[m, k] * B[n, k]`, or with an exclusive or.
+fn multiply_add(
+    warp: &mut Warp,
+    code: &Code,
+    operands: [&Operand; 3],
+    (action, integer): (Action, bool),
+) -> Result<(), Trap> {
     let [d, a, b] = operands;
     let (mut sums, x, y) = (get_all(warp, code, d)?, get_all(warp, code, a)?, get_all(warp, code, b)?);
     let ([columns, depth], types) = ([d.tile.shape[1], a.tile.shape[1]], [d.dtype, a.dtype, b.dtype]);
     for (at, sum) in sums.iter_mut().enumerate() {
         let (i, j) = (at / columns, at % columns);
         let (x, y) = (&x[i * depth..(i + 1) * depth], &y[j * depth..(j + 1) * depth]);
-        *sum = summed(types, *sum, x, y, integer)?;
+        *sum = match action {
+            Action::XorAdd => differing(types, *sum, x, y, integer),
+            _ => summed(types, *sum, x, y, integer)?,
+        };
     }
     put_all(warp, code, d, sums)
 }
@@ -258,6 +266,18 @@ fn multiply_add(warp: &mut Warp, code: &Code, operands: [&Operand; 3], integer: 
 /// A sum with products added, in order of k; `types` are those of the sum and of the factors.
 pub(super) fn summed(types: [DType; 3], sum: u64, x: &[u64], y: &[u64], integer: bool) -> Result<u64, Trap> {
     if integer { Ok(integer_sum(types, sum, x, y)) } else { real_sum(types, sum, x, y) }
+}
+
+/// A sum with the exclusive ors of single bits added.
+fn differing([d, a, _]: [DType; 3], sum: u64, x: &[u64], y: &[u64], integer: bool) -> u64 {
+    let pairs = x.iter().zip(y);
+    if integer {
+        let wide = integer::conversion(a, d);
+        let add =
+            |sum: u32, (x, y): (&u64, &u64)| sum.wrapping_add(wide(integer::bin(BinOp::Xor, a, *x as u32, *y as u32)));
+        return u64::from(pairs.fold(sum as u32, add));
+    }
+    value::wrap(d, pairs.fold(sum as i64, |sum, (x, y)| sum.wrapping_add((x ^ y) as i64))) as u64
 }
 
 fn integer_sum([d, a, b]: [DType; 3], sum: u64, x: &[u64], y: &[u64]) -> u64 {

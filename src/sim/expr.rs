@@ -14,6 +14,9 @@ use crate::ir::{Expr, Literal, Var, print};
 /// The type of a value and its number of lanes (of the vector, not of the warp).
 type Typed = (DType, u32);
 
+/// The most lanes of a vector: single bits of 16 bytes.
+const MOST_LANES: u32 = 128;
+
 /// The most registers that one statement may need.
 const MOST_REGISTERS: u32 = 1 << 12;
 
@@ -127,7 +130,7 @@ impl Compiler<'_> {
 
     fn splat(&mut self, lanes: u32, a: &Expr, dst: Slot) -> Result<Typed> {
         let (dtype, one) = self.expr(a, dst)?;
-        if one != 1 || lanes == 0 || lanes > 64 {
+        if one != 1 || lanes == 0 || lanes > MOST_LANES {
             return Err(self.mismatch(a, (dtype, one), (dtype, 1)));
         }
         self.emit(Op::Splat { dst, lanes });

@@ -51,9 +51,10 @@ enum Factor {
 struct Described {
     access: u32,
     tile: Descriptor,
-    /// Bytes from the start of shared memory to the buffer, and of an element.
+    /// Bytes from the start of shared memory to the buffer.
     base: i64,
-    bytes: i64,
+    /// Bits of an element.
+    bits: i64,
 }
 
 impl Described {
@@ -61,26 +62,29 @@ impl Described {
     fn element(&self, start: i64, row: i64, k: i64) -> i64 {
         let (d, width) = (&self.tile, i64::from(self.tile.swizzle));
         let (eights, leading) = (i64::from(d.stride), i64::from(d.leading));
-        let (chunk, columns) = (16, 16 / self.bytes);
+        // Elements of a chunk, and the bits of an element in front of others.
+        let (chunk, columns, in_bytes) = (16, 128 / self.bits, |n: i64| n * self.bits / 8);
         let behind = match d.along_k {
             // Without a swizzle tiles are made of 8 rows of 16 bytes, 8 more rows a stride and 16 more bytes of k a leading offset
             // away; across, k and columns change their parts.
             true if width == chunk => {
-                row / 8 * eights + row % 8 * chunk + k / columns * leading + k % columns * self.bytes
+                row / 8 * eights + row % 8 * chunk + k / columns * leading + in_bytes(k % columns)
             }
             false if width == chunk => {
-                k / 8 * leading + k % 8 * chunk + row / columns * eights + row % columns * self.bytes
+                k / 8 * leading + k % 8 * chunk + row / columns * eights + in_bytes(row % columns)
             }
-            true => row / 8 * eights + row % 8 * width + k * self.bytes,
+            true => row / 8 * eights + row % 8 * width + in_bytes(k),
             false => {
-                let columns = width / self.bytes;
-                k / 8 * eights + k % 8 * width + row / columns * leading + row % columns * self.bytes
+                let columns = width * 8 / self.bits;
+                k / 8 * eights + k % 8 * width + row / columns * leading + in_bytes(row % columns)
             }
         };
-        let address = self.base + start * self.bytes + behind;
+        let address = self.base + in_bytes(start) + behind;
         let mask = width / 16 - 1;
         let swizzled = address ^ (((address >> 7) & mask) << 4);
-        (swizzled - self.base) / self.bytes
+        // Elements that share a byte are in the order of k.
+        let within = if self.bits < 8 { k % (8 / self.bits) } else { 0 };
+        (swizzled - self.base) * 8 / self.bits + within
     }
 }
 
@@ -99,7 +103,7 @@ impl Compiler<'_> {
                 Held::Descriptor(tile) => {
                     let access = self.access(operand.buffer, &operand.indices, 1)?;
                     self.accesses[access as usize].engine = true;
-                    Factor::Memory(Described { access, tile: *tile, base: offset, bytes: i64::from(dtype.bits()) / 8 })
+                    Factor::Memory(Described { access, tile: *tile, base: offset, bits: i64::from(dtype.bits()) })
                 }
                 _ => Factor::Registers(self.in_registers(operand, theirs).ok_or_else(broken)??),
             });
@@ -338,7 +342,7 @@ fn factor(
     };
     let start = warp.value(access.at, 0);
     let uniform = (0..32).all(|lane| warp.value(access.at, lane) == start);
-    if !uniform || start * described.bytes % 16 != 0 {
+    if !uniform || start * described.bits % 128 != 0 {
         return Err(Trap::Misaligned { lane: 0, access: described.access, element: start });
     }
     let (memory, _, span) = world.memory(access.place)?;

@@ -101,6 +101,36 @@ fn the_tutorials_4_bit_products() {
     assert!(fast >= 20, "{fast} of 58 use tensor cores: {reasons:#?}");
 }
 
+/// Single bits: warps of 8 x 8, from sm_80 on, and in every layout; only rows along k have loads.
+#[test]
+fn the_tutorials_1_bit_products() {
+    let (mut fast, mut reasons) = (0, std::collections::BTreeSet::new());
+    for (n, tiles) in ThreadTiles::space().enumerate().filter(|(n, _)| n % 11 == 0) {
+        let target = [Target::sm_75(), Target::sm_80(), Target::sm_90()][n / 11 % 3];
+        let layout = Layout::ALL[n / 33 % 4];
+        // Rows of four columns are no whole bytes.
+        if tiles.bx == 2 && !layout.b_transposed() {
+            continue;
+        }
+        let schedule = schedule(tiles, [32, 32, 256], (DType::B1, DType::S32), layout).for_target(target);
+        let (row, reason) = chosen(&schedule);
+        let text = computes(&schedule);
+        assert_eq!(row != "none", text.contains("mma."), "{schedule}\n{text}");
+        assert!(row == "none" || row == "mma.m8n8k128.s32.b1.b1", "{row}");
+        fast += usize::from(row != "none");
+        if row == "none" {
+            reasons.insert(reason);
+        }
+    }
+    let listed = [
+        "ordinary code: the 16 threads of a block are not whole warps of 32",
+        "ordinary code: a warp owns 16 x 4 x 128, which no instruction on b1 and b1 divides: they are",
+        "ordinary code: sm_75 does not have mma with and on single bits, which sm_80 introduced",
+    ];
+    assert!(reasons.iter().all(|r| listed.iter().any(|l| r.starts_with(l))), "{reasons:#?}");
+    assert!(fast >= 8, "{fast} use tensor cores: {reasons:#?}");
+}
+
 /// The page's sizes, on the page's machine's successors: which instruction each type gets.
 #[test]
 fn types_and_chips_get_their_instructions() {

@@ -172,9 +172,6 @@ fn what_cannot_be_translated_is_an_error_and_nothing_worse() {
     let one = || Expr::constant(DType::F32, 1.0);
     let zero = |_: &mut Make| Index::Int(0);
     let bug = |code: &str| (Fault::Bug, code.to_string());
-    // Types without ordinary code.
-    let small = wrong(DType::B1, zero, Expr::constant(DType::B1, 1.0));
-    assert_eq!(refused(&small), bug("codegen.type"));
     // A value of another type, an operation that the type lacks, a register outside, a variable of no loop.
     assert_eq!(refused(&wrong(DType::S32, zero, one())), bug("codegen.llvm"));
     assert_eq!(refused(&wrong(DType::F32, zero, Expr::un(UnOp::Not, one()))), bug("codegen.llvm"));

@@ -277,10 +277,6 @@ fn what_cannot_be_lowered_is_named() {
     let over = "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit i ? 64 -> a b\nsplit j ? 64 -> c d\nreorder a c b d k\n\
                 bind a blockIdx.x\nbind b threadIdx.x\nbind d threadIdx.y\n";
     assert_eq!(refused(over), "admit.threads");
-    let bits = "gemm 64x64x64 b1>s32>s32 NN\ntarget sm_80\nbind i blockIdx.x\n";
-    assert_eq!(refused(bits), "admit.type");
-    let between = "program p\ninput X f32[64]\noutput Y[i 64] f32 = f32(b1(X[i]))\ntarget sm_90\nbind i threadIdx.x\n";
-    assert_eq!(refused(between), "admit.type");
     let row =
         "program p\ninput A s4[4, 7]\nC: output C[i 4, j 7] s32 = s32(A[i, j])\ntarget sm_80\nbind i blockIdx.x\n";
     assert_eq!(refused(row), "admit.row");

@@ -7,6 +7,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 mod addresses;
 mod analysis;
 mod auto;
+mod bit_products;
+mod bits;
 mod book;
 mod bulk;
 mod cases;

@@ -60,7 +60,7 @@ fn handmade_kernels_assemble_into_registers_alone() {
 }
 
 /// The types that ordinary code computes with.
-const TYPES: [DType; 12] = [
+const TYPES: [DType; 13] = [
     DType::F16,
     DType::Bf16,
     DType::Tf32,
@@ -70,6 +70,7 @@ const TYPES: [DType; 12] = [
     DType::U8,
     DType::S4,
     DType::U4,
+    DType::B1,
     DType::S32,
     DType::U32,
     DType::S64,

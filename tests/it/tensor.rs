@@ -9,7 +9,7 @@ use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, Options, Policy, integers, integers_with, naive_integers, run_lowered};
 use warploom::target::Target;
 use warploom::te::Layout;
-use warploom::{Array, Result, Schedule, compile};
+use warploom::{Array, DType, Result, Schedule, compile};
 
 /// The rows that are emitted and have a kernel of their own. Opaque factors have not: what was loaded can only be multiplied,
 /// so their loads stand in the kernels of products.
@@ -22,9 +22,9 @@ pub fn rows() -> impl Iterator<Item = &'static Row> {
 pub fn probe(row: &Row, target: Target) -> Schedule {
     let opaque = row.operands.iter().any(|o| matches!(o.place, Place::Opaque(_)));
     let text = match row.action {
-        Action::MultiplyAdd if opaque => super::wmma_fragments::product(row),
+        Action::MultiplyAdd | Action::XorAdd if opaque => super::wmma_fragments::product(row),
         Action::Copy if opaque => super::wmma_fragments::copy(row),
-        Action::MultiplyAdd => product(row),
+        Action::MultiplyAdd | Action::XorAdd => product(row),
         Action::Copy => copy(row),
     };
     let text = format!("{}\ntarget {target}\n{}", text.0, text.1);
@@ -37,11 +37,11 @@ fn product(row: &Row) -> (String, String) {
     let program = row.program().unwrap();
     let dtype = |name: &str| program.buffer(program.find_buffer(name).unwrap()).dtype;
     let [d, a, b] = ["D", "A", "B"].map(dtype);
-    let cast = |t: warploom::DType, x: &str| if t == d { x.to_string() } else { format!("{d}({x})") };
-    let (x, y, depth) = (cast(a, "A[m, k]"), cast(b, "B[n, k]"), 2 * k);
+    let depth = 2 * k;
     let text = format!(
         "program probe\ninput A {a}[{m}, {depth}]; input B {b}[{n}, {depth}]\n\
-         D: output D[m {m}, n {n}] {d} = sum(k {depth}) {x} * {y}"
+         D: output D[m {m}, n {n}] {d} = sum(k {depth}) {}",
+        term(row, [d, a, b], ["A[m, k]", "B[n, k]"])
     );
     let steps = format!(
         "split m ? {m} -> b mi; split k ? {k} -> ko ki; reorder b ko mi n ki; bind b blockIdx.x\n\
@@ -51,6 +51,15 @@ fn product(row: &Row) -> (String, String) {
         row.name
     );
     (text, steps)
+}
+
+/// What a row adds up of two elements.
+pub fn term(row: &Row, [d, a, b]: [DType; 3], [x, y]: [&str; 2]) -> String {
+    let cast = |t: DType, x: &str| if t == d { x.to_string() } else { format!("{d}({x})") };
+    match row.action {
+        Action::XorAdd => format!("{d}({x} ^ {y})"),
+        _ => format!("{} * {}", cast(a, x), cast(b, y)),
+    }
 }
 
 /// From device memory through shared memory and a fragment back, the instruction on the one way or the other.
@@ -149,10 +158,16 @@ fn mnemonic(row: &Row, aligned: &str) -> String {
     let parts: Vec<&str> = row.name.split('.').collect();
     match parts.as_slice() {
         ["wmma", "mma", a, b, shape, d, "f16", "f16"] => format!("wmma.mma.sync{aligned}.{a}.{b}.{shape}.{d}.{d}"),
+        [word @ ("wmma" | "wmma_xor"), "mma", a, b, shape, d, x @ "b1", y] => {
+            format!("wmma.mma.{}.popc.sync{aligned}.{a}.{b}.{shape}.{d}.{x}.{y}.{d}", of_bits(word))
+        }
         ["wmma", "mma", a, b, shape, d, x, y] => format!("wmma.mma.sync{aligned}.{a}.{b}.{shape}.{d}.{x}.{y}.{d}"),
         ["wmma", word, matrix, major, shape, dtype] => {
             let memory = if *word == "load" { "shared" } else { "global" };
             format!("wmma.{word}.{matrix}.sync{aligned}.{major}.{shape}.{memory}.{dtype}")
+        }
+        [word @ ("mma" | "mma_xor"), shape, d, a @ "b1", b] => {
+            format!("mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{d}.{}.popc", of_bits(word))
         }
         ["mma", shape, d, a, b] => format!("mma.sync.aligned.{shape}.row.col.{d}.{a}.{b}.{d}"),
         ["movmatrix", ..] => "movmatrix.sync.aligned.m8n8.trans.b16".to_string(),
@@ -165,6 +180,10 @@ fn mnemonic(row: &Row, aligned: &str) -> String {
         }
         [] => String::new(),
     }
+}
+
+fn of_bits(word: &str) -> &str {
+    if word.ends_with("xor") { "xor" } else { "and" }
 }
 
 /// Half of the rows, each for one of two chips, as the commit draws them.

@@ -1,7 +1,7 @@
 //! Opaque fragments: kernels for the instructions that load, multiply and store them, products through them, and what
 //! lowering says where a program asks for the place of an element.
 
-use super::tensor::{first_chip, lowered, refused, right};
+use super::tensor::{first_chip, lowered, refused, right, term};
 use warploom::intrin::{self, Action, Place, Row};
 use warploom::lower::print;
 use warploom::{DType, Schedule};
@@ -34,11 +34,10 @@ pub fn product(row: &Row) -> (String, String) {
     let depth = 2 * k;
     let (shape_a, at_a) = if major_a == "row" { ([m, depth], "m, k") } else { ([depth, m], "k, m") };
     let (shape_b, at_b) = if major_b == "col" { ([n, depth], "n, k") } else { ([depth, n], "k, n") };
-    let cast = |t: DType, x: String| if t == d { x } else { format!("{d}({x})") };
-    let (x, y) = (cast(a, format!("A[{at_a}]")), cast(b, format!("B[{at_b}]")));
     let text = format!(
         "program probe\ninput A {a}{shape_a:?}; input B {b}{shape_b:?}\n\
-         D: output D[m {m}, n {n}] {d} = sum(k {depth}) {x} * {y}"
+         D: output D[m {m}, n {n}] {d} = sum(k {depth}) {}",
+        term(row, [d, a, b], [&format!("A[{at_a}]"), &format!("B[{at_b}]")])
     );
     let store = partner(row, "store", "d", "row", d);
     // Rows of fewer than 16 bytes are padded on the way.

@@ -17,7 +17,6 @@ codes! {
         AdmitRow "row" "The rows of a buffer with elements below one byte do not end at whole bytes."
         AdmitShared "shared" "A block needs more shared memory than the chip allows."
         AdmitThreads "threads" "A block has more threads than the chip allows."
-        AdmitType "type" "Ordinary code for the chip does not address a type of data."
     }
     Array "array" "Host arrays." {
         ArrayAlign "align" "The bytes of an array are not aligned to the type that is asked for."
@@ -28,7 +27,7 @@ codes! {
         ArrayThread "thread" "A thread that filled an array panicked."
         ArrayType "type" "The array holds another type than the one that is asked for."
         ArrayValues "values" "A value is outside the range that the program states for the input."
-        ArrayWords "words" "The array has no form of whole 32-bit words, or the words have another count."
+        ArrayWords "words" "The array has no form of whole 32-bit words, or the words or bytes have another count."
     }
     Artifact "artifact" "Compiled kernels in a folder." {
         ArtifactJson "json" "The manifest cannot be printed as JSON."
@@ -73,7 +72,6 @@ codes! {
         CodegenLlvm "llvm" "The translation of a lowered program, or LLVM itself, fails."
         CodegenParams "params" "A kernel takes a buffer that the program does not have."
         CodegenSize "size" "A lowered program that no pass has made is larger than the compiler takes."
-        CodegenType "type" "There is no ordinary code for a type of data on a GPU."
         CodegenVerify "verify" "LLVM's verifier refuses the module."
     }
     Device "device" "Properties of a GPU." {

@@ -1,6 +1,6 @@
-//! How 4-bit integers come to tensor cores, which not all of them multiply.
+//! How elements below a byte come to tensor cores: 4-bit integers, which not all chips multiply, and single bits.
 //!
-//! Chips up to sm_89 have an instruction for them. Later ones multiply bytes, into which the integers are *unpacked*: of a
+//! Chips up to sm_89 have an instruction for 4-bit integers. Later ones multiply bytes, into which the integers are *unpacked*: of a
 //! word the lower halves of its bytes become one word, the upper halves another, so that even k come before odd ones in
 //! both operands alike, which a sum does not mind. A warp does that with what it has just loaded from shared memory, so that
 //! every copy on the way there is of half the bytes; but warps that share a tile unpack it each for itself. Where products
@@ -29,8 +29,8 @@ pub enum OperandForm {
     Widened,
 }
 
-/// Elements along k, and along the rows of C, that a block turns.
-const TURNED: [i64; 2] = [64, 128];
+/// Words along k, and along the rows of C, that a block transposes.
+const TURNED: [i64; 2] = [8, 16];
 
 impl OperandForm {
     /// The ways that there are for these types on a chip: unpacking only where the chip does not multiply what is stored.
@@ -38,6 +38,8 @@ impl OperandForm {
         let native = |f: &OperandForm| f.shape(spec, target).is_some();
         match native(&OperandForm::Stored) {
             true => vec![OperandForm::Stored],
+            // Eight elements of a byte would need eight registers of bytes.
+            false if spec.a.bits() < 4 => Vec::new(),
             false => [OperandForm::Unpacked, OperandForm::Widened].into_iter().filter(native).collect(),
         }
     }
@@ -75,9 +77,9 @@ impl OperandForm {
     }
 }
 
-/// Whether the operands are 4-bit integers.
+/// Whether several elements of the operands share a byte.
 pub(super) fn is_narrow(spec: &GemmSpec) -> bool {
-    spec.a.bits() == 4
+    spec.a.bits() < 8
 }
 
 impl Mma {
@@ -103,7 +105,7 @@ impl Mma {
         }
     }
 
-    /// The kernel that packs a 4-bit operand: padded, transposed, widened, or some of these.
+    /// The kernel that packs an operand of elements below a byte: padded, transposed, widened, or some of these.
     pub(super) fn pack_narrow(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
         let (name, padding) = (operand.name(), self.padding(spec));
         let is_transposed = transposes(operand, spec);
@@ -111,16 +113,10 @@ impl Mma {
         let packing = Packing { operand, packed, padding, is_transposed, early_blocks: 0 };
         let wide = self.form == OperandForm::Widened;
         let pads = padding.pads_operand(operand);
-        let vector = vector(operand.multiple(spec));
+        let vector = vector(operand, spec);
         if self.transposes_narrow(spec, operand) {
             // Zeros come into being where a thread reads: what writes them then asks for no bounds, and stores whole bytes.
-            let source = if pads { format!("{name}_pad") } else { name.to_string() };
-            s.cache_read(names.whole.block(), &source, Scope::Global, packing.packed);
-            transpose(s, packing, spec, &source, vector.min(8));
-            if pads {
-                s.compute_inline(&source);
-            }
-            return;
+            return packing.kernel_of_bits(s, spec, names.whole.block());
         }
         match (pads, wide) {
             (true, true) => _ = s.compute_inline(&format!("{name}_wide")),
@@ -128,20 +124,42 @@ impl Mma {
             (false, false) => packing.copy(s, names.whole.block(), false),
         }
         match operand.along_k(spec) {
-            true => rows_alone(s, packing, spec, vector.min(if wide { 16 } else { 32 })),
+            true => rows_alone(s, packing, spec, if wide { vector.min(16) } else { vector }),
             false => packing.widen_and_transpose(s, spec, vector),
         }
     }
 
-    /// Whether a kernel of its own turns an operand of 4-bit integers as such.
+    /// Whether a kernel of its own transposes an operand of elements below a byte as such.
     pub(super) fn transposes_narrow(&self, spec: &GemmSpec, operand: Operand) -> bool {
         is_narrow(spec) && !operand.along_k(spec) && self.form != OperandForm::Widened
     }
 }
 
-/// Elements that can be read at once where rows have so many, up to 16 bytes.
-fn vector(contiguous: i64) -> i64 {
-    1 << contiguous.trailing_zeros().min(5)
+/// Elements of 32 bits.
+fn word(spec: &GemmSpec) -> i64 {
+    32 / i64::from(spec.a.bits())
+}
+
+/// Elements of an operand that can be read at once, up to 16 bytes.
+fn vector(operand: Operand, spec: &GemmSpec) -> i64 {
+    (1 << operand.multiple(spec).trailing_zeros().min(7)).min(4 * word(spec))
+}
+
+impl Packing<'_> {
+    /// The kernel that packs elements below a byte, padded, transposed or both, which need no unpacking.
+    pub(in crate::gemm) fn kernel_of_bits(self, s: &mut Steps, spec: &GemmSpec, block: &str) {
+        let (name, pads) = (self.operand.name(), self.padding.pads_operand(self.operand));
+        let source = if pads { format!("{name}_pad") } else { name.to_string() };
+        s.cache_read(block, &source, Scope::Global, self.packed);
+        let vector = vector(self.operand, spec);
+        match self.is_transposed {
+            true => transpose(s, self, spec, &source, vector.min(word(spec))),
+            false => rows_alone(s, self, spec, vector),
+        }
+        if pads {
+            s.compute_inline(&source);
+        }
+    }
 }
 
 /// Even k before odd ones in each 64 of them, the order that unpacking a word leaves.
@@ -163,13 +181,14 @@ fn rows_alone(s: &mut Steps, packing: Packing, spec: &GemmSpec, vector: i64) {
     s.bind(&b1, Axis::ThreadX);
 }
 
-/// A kernel that transposes: a thread reads 8 x 8 elements as eight words, exchanges them in its registers and writes eight
-/// words to shared memory, from which rows are stored.
+/// A kernel that transposes: a thread reads a square of elements as words, of 4-bit integers eight words of eight, exchanges them in
+/// its registers and writes as many words to shared memory, from which rows are stored.
 fn transpose(s: &mut Steps, packing: Packing, spec: &GemmSpec, source: &str, vector: i64) {
     let sizes = packing.padding.operand(packing.operand);
-    let (name, packed, [k, w]) = (packing.operand.name(), packing.packed, TURNED);
+    let (name, packed, word) = (packing.operand.name(), packing.packed, word(spec));
+    let [k, w] = TURNED.map(|words| words * word);
     // Of a smaller operand there is no more to read.
-    let threads = up(sizes[0].min(k), 8) * up(sizes[1].min(w), 8);
+    let threads = up(sizes[0].min(k), word) * up(sizes[1].min(w), word);
     let swapped = || IndexMap::new(["k", "w"], |[k, w]| vec![w, k]);
     let ([first, second], [tile, y, z]) = (packing.loops(spec), ["x", "y", "z"].map(|end| format!("{name}_{end}")));
     let [a0, a1, b0, b1] = ["a0", "a1", "b0", "b1"].map(|end| packing.name(end));
@@ -180,16 +199,16 @@ fn transpose(s: &mut Steps, packing: Packing, spec: &GemmSpec, source: &str, vec
     s.cache_read(&tile, source, Scope::Local, &y).cache_read(&tile, &y, Scope::Local, &z);
     s.transform_layout(&z, swapped());
     let [t, t0, t1, t2] = ["t", "t0", "t1", "t2"].map(|end| packing.name(end));
-    divide_among_threads(s, [&b1, &a1], &t, threads, 32, [t0, t1.clone(), t2.clone()]);
+    divide_among_threads(s, [&b1, &a1], &t, threads, 4 * word, [t0, t1.clone(), t2.clone()]);
     s.bind(&t1, Axis::ThreadX).vectorize(&t2);
     let [x, x0, x1, x2, x3, x4, x5] = ["x", "x0", "x1", "x2", "x3", "x4", "x5"].map(|end| packing.name(end));
-    s.compute_at(&tile, &a0).made([&x0, &x1]).split(&x0, [8], [&x2, &x3]).split(&x1, [8], [&x4, &x5]);
+    s.compute_at(&tile, &a0).made([&x0, &x1]).split(&x0, [word], [&x2, &x3]).split(&x1, [word], [&x4, &x5]);
     s.reorder([&x2, &x4, &x5, &x3]).fuse([&x2, &x4], &x).bind(&x, Axis::ThreadX).unroll(&x5).vectorize(&x3);
     let [z0, z1, y0, y1, y2, y3] = ["z0", "z1", "y0", "y1", "y2", "y3"].map(|end| packing.name(end));
     s.compute_at(&z, &x).made([&z0, &z1]).unroll(&z0).unroll(&z1);
     s.compute_at(&y, &x).made([&y0, &y1]).unroll(&y0);
     match vector {
-        8 => s.vectorize(&y1),
+        whole if whole == word => s.vectorize(&y1),
         _ => s.split(&y1, [vector], [&y2, &y3]).unroll(&y2).vectorize(&y3),
     };
 }

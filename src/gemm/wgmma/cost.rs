@@ -1,6 +1,6 @@
 //! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
-use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, registers, room, up};
+use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, in_bytes, registers, room, up};
 use crate::gemm::Mma;
 use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
 use crate::gemm::tuning;
@@ -11,7 +11,7 @@ use crate::te::GemmSpec;
 impl Wgmma {
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
-        let ring = self.stage_tile().iter().sum::<i64>() * self.bk * bytes(spec.a) * self.stages;
+        let ring = in_bytes(self.stage_tile().iter().sum::<i64>() * self.bk, spec) * self.stages;
         // Where a producer already loads the next tile, the ring has no room for C.
         let out = if self.stores_by_tma() && (self.persistent || self.producer) {
             self.store_tile_shape(spec).iter().product::<i64>() * bytes(spec.out) * self.out_stages
@@ -81,7 +81,7 @@ impl Wgmma {
 
     /// What the GEMM asks of the device in these tiles.
     pub(super) fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
-        let ([m, n], row) = (self.stage_tile(), self.bk * bytes(spec.a));
+        let ([m, n], row) = (self.stage_tile(), in_bytes(self.bk, spec));
         let rate = target.device().operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
         let fetched = (m + n) * row;
         // A warpgroup reads its rows of A once, and all columns of B for each 64 rows.
@@ -149,10 +149,10 @@ impl Wgmma {
     fn l2_bytes(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
             let crosses =
-                operand.multiple(spec) * bytes(spec.a) % LINE != 0 && self.routes[operand as usize] == Source::Direct;
+                in_bytes(operand.multiple(spec), spec) % LINE != 0 && self.routes[operand as usize] == Source::Direct;
             let alone = self.cluster[operand.other() as usize] == 1;
             let reads = if crosses && alone { tuning::UNALIGNED_READS } else { 1.0 };
-            (self.stage_tile()[operand as usize] * self.bk * bytes(spec.a)) as f64 * reads
+            in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads
         };
         Operand::BOTH.into_iter().map(one).sum()
     }
@@ -178,7 +178,8 @@ impl Wgmma {
     /// Cycles of the kernels that pack the operands.
     fn packing(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let packed = Operand::BOTH.into_iter().filter(|o| self.routes[*o as usize] == Source::Packed);
-        let bytes: f64 = packed.clone().map(|o| 2.0 * (o.rows(spec) * bytes(spec.a)) as f64 * spec.k as f64).sum();
+        let bytes: f64 =
+            packed.clone().map(|o| 2.0 * o.rows(spec) as f64 * f64::from(spec.a.bits()) / 8.0 * spec.k as f64).sum();
         let memory_bytes = bytes * spec.products() as f64;
         let work =
             Work { passes: Passes { kernels: packed.count() as f64, memory_bytes, l2_bytes: 0.0 }, ..Work::NONE };

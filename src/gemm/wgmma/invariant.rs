@@ -2,7 +2,7 @@
 //! each part is summed in steps of an instruction in ascending k. Columns of an instruction, warpgroups, stages, clusters and ping-pong may
 //! differ.
 
-use super::{DEPTH, ROWS, Wgmma, bytes};
+use super::{DEPTH, ROWS, Wgmma, elements};
 use crate::gemm::tiles;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -15,12 +15,12 @@ impl Wgmma {
 
     /// k extent of an instruction.
     pub(in crate::gemm) fn depth(spec: &GemmSpec) -> i64 {
-        DEPTH / bytes(spec.a)
+        elements(DEPTH, spec)
     }
 
     /// k extent of a stage, which is the same for all tiles.
     pub(in crate::gemm) fn stage_depth(spec: &GemmSpec) -> i64 {
-        128 / bytes(spec.a)
+        elements(128, spec)
     }
 
     /// The tiles with so many parts of k, with the cycles of those in which warpgroups cooperate, the preferred first.

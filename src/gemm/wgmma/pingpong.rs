@@ -14,7 +14,7 @@
 //! (h100-2026-11-25/choice.md): the model does not tell where they are faster, so they follow the first candidate.
 
 use super::swapped::store_rows;
-use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, room, runs_along_k};
+use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, in_bytes, room, runs_along_k};
 use crate::gemm::packing::Source;
 use crate::gemm::tuning;
 use crate::target::Target;
@@ -90,14 +90,14 @@ impl Wgmma {
         }
         let alone = Wgmma { cluster: [1, 1], promotion: None, ..Wgmma::of(spec, block, 2, target) };
         let w = Wgmma { pingpong: true, swap_ab, ..alone };
-        let suited = bytes(spec.a) == 2
+        let suited = spec.a.bits() == 16
             && bytes(spec.out) == 2
             && Accumulators::of(spec).converts()
             && (!spec.epilogue || width <= MOST_WITH_EPILOGUE)
             && w.persistent
             && w.routes == [Source::Direct; 2];
         // Panels divide the tile of the operand with the instruction's columns where its rows are not k.
-        let panels = runs_along_k(swap_ab.columns(), spec) || width * bytes(spec.a) % 128 == 0;
+        let panels = runs_along_k(swap_ab.columns(), spec) || in_bytes(width, spec) % 128 == 0;
         let w = Wgmma { out_stages: 1, ..w }.with_slots(spec, target, 6);
         (suited && panels && w.k_stages(spec) >= MIN_ITERATIONS && w.stages > 3 && w.shared(spec) <= room(target))
             .then_some(w)

@@ -1,6 +1,6 @@
 //! What the choice of tiles rests on, in a line of numbers.
 
-use super::{Wgmma, bytes, processors};
+use super::{Wgmma, in_bytes, processors};
 use crate::gemm::split::Combine;
 use crate::gemm::tuning;
 use crate::target::Target;
@@ -18,7 +18,7 @@ impl Wgmma {
         let (stage_tile, pingpong_tiles) = (self.stage_tile(), if self.pingpong { self.warpgroups } else { 1 });
         let [rows, columns] =
             [stage_tile[0] as f64 / self.cluster[1] as f64, stage_tile[1] as f64 / self.cluster[0] as f64];
-        let terms = self.k_stages(spec) * self.bk * bytes(spec.a);
+        let terms = in_bytes(self.k_stages(spec) * self.bk, spec);
         let fetched = (rows + columns) * (terms * blocks * pingpong_tiles) as f64;
         let cycles = self.cycles(spec, target);
         let bound = work.limiter(&target.device()).name();

@@ -62,7 +62,7 @@ impl Wgmma {
     pub(super) fn rows_fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand) {
         let [tile, fragment] = [["A_s", "A_f"], ["B_s", "B_f"]][operand as usize];
         s.cache_read(self.accumulators(spec), tile, Scope::Fragment, fragment).compute_at(fragment, "kk");
-        s.pipeline("kk", self.bk * bytes(spec.a) / super::DEPTH);
+        s.pipeline("kk", super::in_bytes(self.bk, spec) / super::DEPTH);
     }
 
     /// From accumulators whose rows are columns of C to C: lanes store single elements to shared memory, some rows of C at a time.

@@ -3,7 +3,8 @@
 //! C has few such tiles, so k is divided among the blocks of a cluster (split-K). The ring has as many stages as shared memory holds.
 
 use super::{
-    Accumulators, DEPTH, Epilogue, PARTS, ROWS, SwapAb, Wgmma, bytes, known, room, runs_along_k, shares_out, up,
+    Accumulators, DEPTH, Epilogue, PARTS, ROWS, SwapAb, Wgmma, bytes, in_bytes, known, room, runs_along_k, shares_out,
+    up,
 };
 use crate::gemm::split::Combine;
 use crate::gemm::work::ranked;
@@ -30,13 +31,13 @@ const PANEL: i64 = 64;
 impl Wgmma {
     /// The tiles, the cheapest first.
     pub(super) fn thin_tiles(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
-        let known = known(spec) && spec.k * bytes(spec.a) >= DEPTH && target.has(Features::WGMMA | Features::TMA);
+        let known = known(spec) && in_bytes(spec.k, spec) >= DEPTH && target.has(Features::WGMMA | Features::TMA);
         if !known || spec.batch.is_some() {
             return Vec::new();
         }
         let (mut all, most) = (Vec::new(), i64::from(target.limits.cluster));
         for (swap_ab, few) in [(SwapAb::Swapped, spec.m), (SwapAb::Straight, spec.n)] {
-            for columns in columns(few, bytes(spec.a)) {
+            for columns in columns(few, spec.a.bits()) {
                 for (long, warpgroups) in LONG {
                     let block = if swap_ab.is_swapped() { [columns, long] } else { [long, columns] };
                     let of = |parts| Wgmma::thin(spec, swap_ab, (block, warpgroups), parts, target);
@@ -94,14 +95,14 @@ impl Wgmma {
 }
 
 /// Numbers of columns of instructions: equal parts of a side of C, as few as there can be or twice as many.
-fn columns(side: i64, bytes: i64) -> Vec<i64> {
+fn columns(side: i64, bits: u32) -> Vec<i64> {
     if side > FEW {
         return Vec::new();
     }
     let fewest = up(side, MOST);
     let part = |tiles: i64| {
         let columns = up(side, tiles);
-        let step = if bytes == 1 && columns > 4 * STEP { 2 * STEP } else { STEP };
+        let step = if bits < 16 && columns > 4 * STEP { 2 * STEP } else { STEP };
         up(columns, step) * step
     };
     let mut all = vec![part(fewest), part(2 * fewest)];
@@ -111,7 +112,7 @@ fn columns(side: i64, bytes: i64) -> Vec<i64> {
 
 /// Whether the rows of a tile that give the columns of instructions are whole panels, where they do not run along k.
 fn has_panels(w: &Wgmma, spec: &GemmSpec) -> bool {
-    let row = w.block[1 - w.swap_ab.rows()] * bytes(spec.a);
+    let row = in_bytes(w.block[1 - w.swap_ab.rows()], spec);
     runs_along_k(w.swap_ab.columns(), spec) || row % 128 == 0 || row == PANEL
 }
 

@@ -8,7 +8,7 @@
 //!
 //! At 1000^3 on an H200 that takes 6.25 us, where two blocks that share 64 x 128 take 6.65, and one alone 9.6.
 
-use super::{Accumulators, LINE, Operand, ROWS, SwapAb, Wgmma, bytes, processors, runs_along_k, up};
+use super::{Accumulators, LINE, Operand, ROWS, SwapAb, Wgmma, bytes, in_bytes, processors, runs_along_k, up};
 use crate::gemm::packing::Source;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -27,7 +27,7 @@ impl Wgmma {
     /// Whether an operand has rows that cross lines.
     pub(super) fn has_unaligned_rows(spec: &GemmSpec, routes: [Source; 2]) -> bool {
         Operand::BOTH.into_iter().any(|operand| {
-            operand.multiple(spec) * bytes(spec.a) % LINE != 0 && routes[operand as usize] == Source::Direct
+            in_bytes(operand.multiple(spec), spec) % LINE != 0 && routes[operand as usize] == Source::Direct
         })
     }
 
@@ -41,7 +41,7 @@ impl Wgmma {
         let clusters = i64::from(target.device().clusters_of_four?);
         let plain = Wgmma::of(spec, [ROWS, 128], 1, target);
         let suited = spec.batch.is_none()
-            && bytes(spec.a) == 2
+            && spec.a.bits() == 16
             && bytes(spec.out) == 2
             && Accumulators::of(spec).converts()
             && plain.stores_by_tma();

@@ -6,7 +6,7 @@
 //! ISA, ldmatrix, stmatrix).
 //!
 //! The matrices of a tile are numbered down its columns first, so that m16n16 of 16-bit elements (m16n32 of 8-bit, m16n64
-//! of 4-bit ones) is the A fragment of mma.sync. Those of a `.row` form are numbered along its rows first: a B fragment of
+//! of 4-bit ones, m16n256 of single bits) is the A fragment of mma.sync. Those of a `.row` form are numbered along its rows first: a B fragment of
 //! two neighbours whose k runs along rows, or an A fragment read with rows and columns exchanged. Either way registers that
 //! one instruction takes together then follow each other, as they must in the machine's code.
 
@@ -42,10 +42,10 @@ const STMATRIX: &str = include_str!("../../../ptx-templates/stmatrix.ptx");
 const MOVMATRIX: &str = include_str!("../../../ptx-templates/movmatrix.ptx");
 
 pub(super) fn rows() -> Vec<Row> {
-    use DType::{Bf16, F16, F32, S4, S8, Tf32, U4, U8};
+    use DType::{B1, Bf16, F16, F32, S4, S8, Tf32, U4, U8};
     let mut out = Vec::new();
     for store in [false, true] {
-        for dtype in [F16, Bf16, S8, U8, S4, U4] {
+        for dtype in [F16, Bf16, S8, U8, S4, U4, B1] {
             for trans in [false, true] {
                 out.extend(TILES.map(|tile| row(store, dtype, trans, Order::Columns, tile)));
                 out.push(row(store, dtype, trans, Order::Rows, (2, 2)));

@@ -18,13 +18,13 @@ use crate::target::Features;
 
 /// Extents of m, n and k.
 #[derive(Clone, Copy)]
-struct Geometry {
+pub(super) struct Geometry {
     m: i64,
     n: i64,
     k: i64,
 }
 
-const fn geometry(m: i64, n: i64, k: i64) -> Geometry {
+pub(super) const fn geometry(m: i64, n: i64, k: i64) -> Geometry {
     Geometry { m, n, k }
 }
 
@@ -44,7 +44,7 @@ impl Geometry {
 
 /// What a matrix is in the product.
 #[derive(Clone, Copy, PartialEq)]
-enum Matrix {
+pub(super) enum Matrix {
     A,
     B,
     Sum,
@@ -52,10 +52,10 @@ enum Matrix {
 
 /// A matrix of a geometry in a type.
 #[derive(Clone, Copy)]
-struct Tile {
-    matrix: Matrix,
-    geometry: Geometry,
-    dtype: DType,
+pub(super) struct Tile {
+    pub matrix: Matrix,
+    pub geometry: Geometry,
+    pub dtype: DType,
 }
 
 pub(super) fn rows() -> Vec<Row> {
@@ -147,7 +147,7 @@ impl Tile {
     }
 
     /// Between memory and the fragment; walked as memory has it.
-    fn copy(self, major: &str, store: bool, needs: Features) -> Row {
+    pub fn copy(self, major: &str, store: bool, needs: Features) -> Row {
         let [rows, columns] = self.indices();
         let dims = if major == "row" { [rows, columns] } else { [columns, rows] };
         let [(i, rows), (j, columns)] = dims;
@@ -188,7 +188,13 @@ fn products(geometry: Geometry, [d, factor]: [DType; 2], needs: Features, types:
     majors.map(|(a, b)| product(geometry, [d, factor], [a, b], needs, types)).collect()
 }
 
-fn product(geometry: Geometry, [d, factor]: [DType; 2], [a, b]: [&str; 2], needs: Features, types: &str) -> Row {
+pub(super) fn product(
+    geometry: Geometry,
+    [d, factor]: [DType; 2],
+    [a, b]: [&str; 2],
+    needs: Features,
+    types: &str,
+) -> Row {
     let (Geometry { m, n, k }, shape) = (geometry, geometry.name());
     let tile = |matrix, dtype| Tile { matrix, geometry, dtype };
     let wide = |x: &str| if factor == d { x.to_string() } else { format!("{d}({x})") };

@@ -17,6 +17,9 @@ use crate::target::Target;
 /// The widest access in bytes.
 const WIDEST: i64 = 16;
 
+/// The most elements of a vector, unless they are single bits of [`WIDEST`] bytes.
+const MOST_LANES: i64 = 32;
+
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let env = kernel.env();
@@ -83,7 +86,7 @@ fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Vec<Stmt>> {
 
 /// Powers of two above 1 that divide the extent, widest first.
 fn widths(extent: i64) -> impl Iterator<Item = i64> {
-    [32i64, 16, 8, 4, 2].into_iter().filter(move |w| extent % w == 0)
+    [128i64, 64, 32, 16, 8, 4, 2].into_iter().filter(move |w| extent % w == 0)
 }
 
 /// Whether `width` consecutive iterations are one vector statement.
@@ -93,6 +96,7 @@ fn fits(func: &Func, stmt: &Stmt, var: Var, width: i64, env: &Env) -> bool {
         Stmt::If(i) => uniform(&i.cond, var, width, env) && i.body.iter().all(|s| fits(func, s, var, width, env)),
         Stmt::Store(s) => {
             s.lanes == 1
+                && (width <= MOST_LANES || func.buffer(s.buffer).dtype.bits() == 1)
                 && same_block(s, var, width, env)
                 && access_fits(func, s.buffer, &s.indices[0], var, width, env)
                 && value_fits(func, &s.value, var, width, env)

@@ -1,12 +1,11 @@
 //! The only place where a legal program is refused for its chip: for instructions that the target lacks, and for what this version of
 //! the compiler does not lower yet, each named with the step that asked for it.
 
-use crate::dtype::DType;
 use crate::error::{Code, Error, Result, Subject};
 use crate::intrin;
 use crate::ir::lowered::{LoweredKernel, ROLES};
 use crate::ir::{
-    Axis, Block, Buffer, BufferId, CopyKind, Expr, For, Func, LaunchOptions, RoleId, Scope, Stmt, Var, layout, visit,
+    Axis, Block, Buffer, BufferId, CopyKind, For, Func, LaunchOptions, RoleId, Scope, Stmt, Var, layout, visit,
 };
 use crate::target::{FEATURES, Features, REGISTERS_PER_THREAD, Target};
 
@@ -24,7 +23,7 @@ pub fn admit(func: &Func, target: &Target) -> Result<()> {
         neighbours(func, target)?;
         pingpong(func)?;
         instructions(func, target)?;
-        return types(func, target);
+        return func.buffers.iter().try_for_each(whole_bytes);
     }
     missing.dedup();
     let listed: Vec<String> = missing.iter().map(|m| format!("{}{}", m.step, m.remark)).collect();
@@ -273,43 +272,6 @@ fn instructions(func: &Func, target: &Target) -> Result<()> {
         Some(other) => error.help(format!("{} has {}", target.name, other.name)),
         None => error.help("remove the step to get the same program in ordinary code"),
     })
-}
-
-fn types(func: &Func, target: &Target) -> Result<()> {
-    let odd = |d: DType| d == DType::B1;
-    if let Some(d) = converted(&func.body).into_iter().find(|d| odd(*d)) {
-        let message = format!("a value is converted to {d}, for which {} has no ordinary code yet", target.name);
-        return Err(
-            Error::chip(Code::AdmitType, message).help("compute in f32 or s32, or run the program on the simulator")
-        );
-    }
-    match func.buffers.iter().find(|b| odd(b.dtype)) {
-        None => func.buffers.iter().try_for_each(whole_bytes),
-        Some(b) => Err(Error::chip(
-            Code::AdmitType,
-            format!(
-                "buffer {} holds {}, which ordinary code for {} does not address yet",
-                b.name, b.dtype, target.name
-            ),
-        )
-        .about_buffer(&b.name)
-        .help(
-            "the simulator runs such programs; choose f16, bf16, tf32, f32, f64, e4m3, e5m2, s8, u8, s4, u4, s32, u32, s64 or bool for the GPU",
-        )),
-    }
-}
-
-/// The types of what expressions convert to, and of their constants.
-fn converted(body: &[Stmt]) -> Vec<DType> {
-    let mut out = Vec::new();
-    visit::walk(body, &mut |s| {
-        let Stmt::Store(s) = s else { return };
-        visit::walk_expr(&s.value, &mut |e| match e {
-            Expr::Cast(d, _) | Expr::Const(d, _) | Expr::Index(d, _) => out.push(*d),
-            _ => {}
-        });
-    });
-    out
 }
 
 /// Rows in device memory begin with a byte of their own, or threads of different rows would write one byte.

@@ -43,7 +43,7 @@ pub static PRIMITIVE: Primitive = Primitive {
          bound to warps that copy boxes of their own",
         "tma copies a box: innermost serial loops that each move by one along one dimension of the global buffer and along \
          one dimension of the shared buffer, there by one or by what the box's loops inside fill; the global buffer has at \
-         most 5 dimensions, and each loop at most 256 iterations",
+         most 5 dimensions, and each loop at most 256 iterations, along rows of elements below a byte 256 bytes",
         "tma's global side is contiguous along its last dimension, and its other strides and the box's rows are \
          multiples of 16 bytes",
         "multicast goes with tma, and its loop is around STAGE, is serial or bound to cluster, and does not occur in \
@@ -165,7 +165,10 @@ fn tma(func: &Func, name: &str, around: &[&For], from: &Side, to: &Side) -> Brok
     if rank > 5 {
         return Some((5, format!("block `{name}` copies a box of `{array}`, which has {rank} dimensions")));
     }
-    if let Some((v, extent)) = rows.iter().find(|(_, extent)| *extent > 256) {
+    // Of elements below a byte TMA copies bytes.
+    let bits = i64::from(func.buffer(global.buffer).dtype.bits());
+    let most = |v: &Var| if moves(global, *v) == Some((rank - 1, 1)) { 256 * (8 / bits).max(1) } else { 256 };
+    if let Some((v, extent)) = rows.iter().find(|(v, extent)| *extent > most(v)) {
         return Some((5, format!("loop `{}` makes a box of {extent}", func.var_name(*v))));
     }
     strides(func.buffer(global.buffer), global, &rows).map(|message| (6, message))

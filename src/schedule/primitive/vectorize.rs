@@ -27,7 +27,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     signature: &[Parameter::place("loop", ParamKind::Loop)],
     requires: &[
         "the loop is serial: not bound, unrolled or vectorized, and neither pipelined nor tensorized",
-        "the extent is a constant from 1 to 64",
+        "the extent is a constant from 1 to 128",
         "the loop is innermost",
         "every block inside writes a function of its iterators, or a reduction that does not sum over the loop",
     ],
@@ -42,7 +42,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         return Err(no(1, format!("loop `{name}` {}", placement(l).unwrap_or_default())));
     }
     match l.extent.as_int() {
-        Some(1..=64) => {}
+        Some(1..=128) => {}
         Some(n) => return Err(no(2, format!("{n} iterations of loop `{name}` are no vector")).help("split it first")),
         None => return Err(no(2, format!("the extent of loop `{name}` is not a constant"))),
     }
@@ -77,7 +77,7 @@ mod tests {
     fn refusals() {
         let gemm = "gemm 4x8x16 f32 NN";
         refuses(gemm, "unroll k; vectorize k", "vectorize.1", "loop `k` is unrolled");
-        refuses("vec_add 65", "vectorize i", "vectorize.2", "65 iterations of loop `i` are no vector");
+        refuses("vec_add 129", "vectorize i", "vectorize.2", "129 iterations of loop `i` are no vector");
         refuses(gemm, "vectorize j", "vectorize.3", "loop `k` is inside loop `j`");
         refuses(gemm, "vectorize k", "vectorize.4", "iterations of block `C` depend on each other along loop `k`");
     }

@@ -10,10 +10,9 @@ use warploom::target::Features;
 use warploom::te::{self, GemmSpec};
 use warploom::{Array, DType, Error, Func, Gemm, Result, Schedule, Target};
 
-/// Whether an error says that a case is not to be had, rather than that it went wrong: a chip has no such type, no recipe of
-/// a kind fits, or rows of 4-bit integers are no whole bytes.
+/// Whether an error says that a case is not to be had, rather than that it went wrong: no recipe of a kind fits, or rows of 4-bit integers are no whole bytes.
 pub fn is_beyond(error: &Error) -> bool {
-    [Code::AdmitType, Code::AdmitRow, Code::GemmKind].contains(&error.code())
+    [Code::AdmitRow, Code::GemmKind].contains(&error.code())
 }
 
 /// The schedule of a case for a chip.

@@ -25,19 +25,19 @@ impl Types {
         }
     }
 
-    /// Rows of 4-bit integers end with a byte: their products have even extents.
+    /// Rows of elements below a byte end with a byte: their products have extents of whole bytes.
     fn spec(self, size: [i64; 3], layout: Layout) -> GemmSpec {
         let Types(a, b, acc, out) = self;
-        let multiple = if a.bits() < 8 { 2 } else { 1 };
+        let multiple = u64::from(8 / a.bits().min(8));
         let [m, n, k] = size.map(|extent| (extent as u64).next_multiple_of(multiple) as i64);
         GemmSpec::of(m, n, k, a, layout).types(a, b, acc, out)
     }
 }
 
-use DType::{Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
+use DType::{B1, Bf16, E4m3, E5m2, F16, F32, F64, S4, S8, S32, Tf32, U4, U8};
 
 /// The types of products.
-pub const TYPES: [Types; 18] = [
+pub const TYPES: [Types; 19] = [
     Types::same(F16, F32, F16),
     Types::same(F16, F32, F32),
     Types::same(F16, F16, F16),
@@ -56,6 +56,7 @@ pub const TYPES: [Types; 18] = [
     Types(E4m3, E5m2, F32, F32),
     Types(E5m2, E4m3, F32, E4m3),
     Types::same(E5m2, F16, F16),
+    Types::same(B1, S32, S32),
 ];
 
 /// How the steps of a case are found.

@@ -116,8 +116,10 @@ fn tiles(source: &mut Source) -> Program {
         ("f64", 8),
         ("e4m3>f32", 32),
         ("e5m2*e4m3>f32>f16", 32),
+        ("b1>s32", 128),
     ]);
-    let layout = if types.starts_with("s4") { "NT" } else { source.of(["NN", "NT", "TN", "TT"]) };
+    let layout =
+        if types.starts_with("s4") || types.starts_with("b1") { "NT" } else { source.of(["NN", "NT", "TN", "TT"]) };
     let mut sizes = vec![source.of([16, 16, 16, 32, 32, 8]), source.of([8, 16, 16, 32]), step * (1 + source.below(2))];
     while sizes.iter().product::<usize>() > TILES_WORK {
         if let Some(largest) = sizes.iter_mut().max() {

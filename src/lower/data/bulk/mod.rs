@@ -176,7 +176,7 @@ impl Pass<'_> {
             let shared = found.shared(self.func, nest, &inner, (cluster.var, cluster.extent));
             found = shared.map_err(no_box)?;
         }
-        let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent))?;
+        let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent), &inner)?;
         if let Some(bytes) = unaligned(self.func.buffer(found.shared), &copies, &inner)? {
             let stage = &self.func.buffer(found.shared).name;
             let message = format!(
@@ -279,13 +279,14 @@ impl Pass<'_> {
     }
 
     /// A copy for each panel of the stage, and what the stage has to be aligned to.
-    fn panels(&mut self, nest: &Nest, found: &CopyBox, blocks: Option<u32>) -> Result<(Vec<BulkCopy>, u32)> {
+    fn panels(&mut self, nest: &Nest, found: &CopyBox, blocks: Option<u32>, env: &Env) -> Result<(Vec<BulkCopy>, u32)> {
         let stage = self.func.buffer(found.shared);
         let (bits, swizzle) = (i64::from(stage.dtype.bits()), stage.swizzle.unwrap_or(0));
         let last = found.tile.len() - 1;
         let row = found.tile[last];
         let columns = if swizzle > 0 { i64::from(swizzle) * 8 / bits } else { row };
         let tile: Vec<i64> = found.tile[..last].iter().copied().chain([columns]).collect();
+        self.whole_bytes(found, env)?;
         let map = self.map(nest, found, tile, swizzle)?;
         let way = || match found.store {
             true => Way::Store,
@@ -301,6 +302,24 @@ impl Pass<'_> {
         });
         // The pattern of a swizzle repeats after 8 of its rows.
         Ok((copies.collect(), (8 * swizzle).max(ALIGN as u32)))
+    }
+
+    /// Elements below a byte are copied as bytes: rows of the array and of the box, and where the box begins.
+    fn whole_bytes(&self, found: &CopyBox, env: &Env) -> Result<()> {
+        let array = self.func.buffer(found.global);
+        let (last, per_byte) = (found.tile.len() - 1, i64::from(8 / array.dtype.bits().min(8)));
+        let row = found.view[last].size().unwrap_or(0);
+        let first = simplify::divisor(&found.coordinates[last], env);
+        if [row, found.tile[last], first].iter().all(|n| n % per_byte == 0) {
+            return Ok(());
+        }
+        let message = format!(
+            "TMA copies bytes, and {per_byte} elements of {} share one: a row of {} has {row}, and a box {} from a multiple of {first} on",
+            array.dtype, array.name, found.tile[last]
+        );
+        Err(Error::input(Code::LowerBulkAlign, message)
+            .about_buffer(&array.name)
+            .help(format!("make rows and boxes multiples of {per_byte} elements")))
     }
 
     /// The number of the tensor map, a new one where no copy has used it before.

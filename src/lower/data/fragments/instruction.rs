@@ -2,7 +2,7 @@
 
 use super::{Fragments, Nest, Use};
 use crate::error::{Code, Error, Result};
-use crate::intrin::{Action, Place, Played, Row, Rows, Uneven};
+use crate::intrin::{Place, Played, Row, Rows, Uneven};
 use crate::ir::layout::Coordinate::{Index as At, Lane, Offset, Register};
 use crate::ir::layout::{Coordinate, Layout};
 use crate::ir::simplify::{self, Env};
@@ -48,7 +48,7 @@ impl Fragments<'_> {
             Place::Descriptor { across } => self.descriptor(row, played, *across, env)?,
         };
         let result = played.operand == 0;
-        let reads = !result || row.action == Action::MultiplyAdd;
+        let reads = !result || row.action.accumulates();
         Ok(Operand { buffer: played.buffer, reads, writes: result, indices, held })
     }
 

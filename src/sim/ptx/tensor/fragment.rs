@@ -197,6 +197,30 @@ mod tests {
                 }),
                 (16, |g, t, i| (if i < 8 { t * 8 + (i & 7) } else { t * 8 + (i & 7) + 32 }, g)),
             ),
+            shape(
+                "m8n8k128 .b1",
+                DType::B1,
+                [8, 128],
+                (32, |g, t, i| (g, t * 32 + i)),
+                (32, |g, t, i| (t * 32 + i, g)),
+            ),
+            shape(
+                "m16n8k128 .b1",
+                DType::B1,
+                [16, 128],
+                (64, |g, t, i| (if i < 32 { g } else { g + 8 }, t * 32 + (i & 31))),
+                (32, |g, t, i| (t * 32 + i, g)),
+            ),
+            shape(
+                "m16n8k256 .b1",
+                DType::B1,
+                [16, 256],
+                (128, |g, t, i| {
+                    let row = if i < 32 || (64..96).contains(&i) { g } else { g + 8 };
+                    (row, t * 32 + (i & 31) + if i < 64 { 0 } else { 128 })
+                }),
+                (64, |g, t, i| (t * 32 + (i & 31) + if i < 32 { 0 } else { 128 }, g)),
+            ),
         ]
     }
 
@@ -207,6 +231,7 @@ mod tests {
             DType::F16 => u32::from(half::f16::from_f32(n as f32).to_bits()),
             DType::Tf32 => (n as f32).to_bits(),
             DType::S4 | DType::U4 => n & 15,
+            DType::B1 => n.wrapping_mul(0x9E37_79B9) >> 31,
             _ => n & 255,
         }
     }

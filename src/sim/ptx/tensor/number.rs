@@ -81,6 +81,7 @@ impl Number for i32 {
             DType::U8 => i32::from(bits as u8),
             DType::S4 => (bits << 28) as i32 >> 28,
             DType::U4 => (bits & 15) as i32,
+            DType::B1 => (bits & 1) as i32,
             _ => bits as i32,
         }
     }
@@ -105,7 +106,7 @@ impl Number for i32 {
 
 /// Whether a type of operands is added up in integers.
 pub(super) fn is_integer(dtype: DType) -> bool {
-    matches!(dtype, DType::S8 | DType::U8 | DType::S4 | DType::U4)
+    matches!(dtype, DType::S8 | DType::U8 | DType::S4 | DType::U4 | DType::B1)
 }
 
 /// [`Number::multiply`].
@@ -113,9 +114,23 @@ pub(super) fn multiply<N: Number>(sums: &mut [N], a: &[N], b: &[N], columns: usi
     N::multiply(sums, a, b, columns, depth);
 }
 
+/// Adds the exclusive ors of single bits in the place of products.
+pub(super) fn count_differing(sums: &mut [i32], a: &[i32], b: &[i32], columns: usize, depth: usize) {
+    for (sums, a) in sums.chunks_exact_mut(columns).zip(a.chunks_exact(depth)) {
+        for (x, b) in a.iter().zip(b.chunks_exact(columns)) {
+            for (sum, y) in sums.iter_mut().zip(b) {
+                *sum = sum.wrapping_add(x ^ y);
+            }
+        }
+    }
+}
+
 /// The elements of 32 bits or fewer in a run of bytes, the first in the lowest bits.
 pub(super) fn elements<N: Number>(dtype: DType, bytes: &[u8], mut take: impl FnMut(usize, N)) {
     match dtype.bits() {
+        1 => bytes.iter().enumerate().for_each(|(n, b)| {
+            (0..8).for_each(|bit| take(8 * n + bit, N::operand(dtype, u32::from(b >> bit & 1))));
+        }),
         4 => bytes.iter().enumerate().for_each(|(n, b)| {
             take(2 * n, N::operand(dtype, u32::from(b & 15)));
             take(2 * n + 1, N::operand(dtype, u32::from(b >> 4)));
@@ -139,6 +154,10 @@ mod tests {
         let mut found = Vec::new();
         elements::<i32>(DType::S4, &[0x8f, 0x71], |n, v| found.push((n, v)));
         assert_eq!(found, [(0, -1), (1, -8), (2, 1), (3, 7)]);
+        let mut found = Vec::new();
+        elements::<i32>(DType::B1, &[0x05, 0x80], |n, v| found.push((n, v)));
+        assert_eq!(found.iter().filter(|f| f.1 == 1).map(|f| f.0).collect::<Vec<_>>(), [0, 2, 15]);
+        assert_eq!(found.len(), 16);
         let mut found = Vec::new();
         elements::<f32>(DType::Bf16, &[0x80, 0x3f, 0x00, 0xc0], |_, v| found.push(v));
         assert_eq!(found, [1.0, -2.0]);

@@ -45,12 +45,13 @@ impl Fragment {
         let registers = match (matrix, dtype) {
             (Matrix::Accumulator, DType::F32) if wide || [m, n, k] == [16, 16, 8] => 8,
             (Matrix::Accumulator, DType::F16) if wide => 4,
-            (Matrix::Accumulator, DType::S32) if wide || [m, n, k] == [8, 8, 32] => packed,
+            (Matrix::Accumulator, DType::S32) if wide || matches!([m, n, k], [8, 8, 32 | 128]) => packed,
             (Matrix::Accumulator, _) => return None,
             (_, DType::F16) if wide => 8,
             (_, DType::Bf16 | DType::S8 | DType::U8) if wide => packed,
             (_, DType::Tf32) if [m, n, k] == [16, 16, 8] => 4,
             (_, DType::S4 | DType::U4) if [m, n, k] == [8, 8, 32] => 1,
+            (_, DType::B1) if [m, n, k] == [8, 8, 128] => 1,
             _ => return None,
         };
         // Accumulators are loaded and stored in either layout.
@@ -119,6 +120,7 @@ mod tests {
             (DType::U8, [8, 32, 16], [1, 4]),
             (DType::S8, [32, 8, 16], [4, 1]),
             (DType::S4, [8, 8, 32], [1, 1]),
+            (DType::B1, [8, 8, 128], [1, 1]),
         ];
         for (dtype, shape, [a, b]) in table {
             assert_eq!([count(A, shape, dtype), count(B, shape, dtype)], [Some(a), Some(b)], "{dtype} {shape:?}");
@@ -138,6 +140,7 @@ mod tests {
             (Matrix::B, [8, 32, 16], DType::F16),
             (Matrix::B, [8, 32, 16], DType::S8),
             (Matrix::A, [8, 8, 32], DType::U4),
+            (Matrix::B, [8, 8, 128], DType::B1),
             (Matrix::Accumulator, [32, 8, 16], DType::F32),
             (Matrix::Accumulator, [16, 16, 16], DType::F16),
         ] {

@@ -91,9 +91,31 @@ impl Wgmma {
     }
 }
 
+/// The parts of an opcode; of single bits without what is done with them, which is `and` alone.
+fn opcode(inst: &Inst) -> Result<Vec<&str>> {
+    let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).collect();
+    match parts[..] {
+        [ref parts @ .., "b1", "b1", "and", "popc"] => Ok([parts, &["b1", "b1"]].concat()),
+        [.., "b1", "b1"] => Err(unsupported(inst, "single bits have .and.popc")),
+        _ => Ok(parts),
+    }
+}
+
+/// Whether the PTX ISA has a wgmma of these types of D, A and B.
+fn is_known([d, a, b]: [DType; 3]) -> bool {
+    match a {
+        DType::F16 => b == a && matches!(d, DType::F16 | DType::F32),
+        DType::Bf16 | DType::Tf32 => b == a && d == DType::F32,
+        DType::E4m3 | DType::E5m2 => matches!(b, DType::E4m3 | DType::E5m2) && matches!(d, DType::F16 | DType::F32),
+        DType::S8 | DType::U8 => matches!(b, DType::S8 | DType::U8) && d == DType::S32,
+        DType::B1 => b == a && d == DType::S32,
+        _ => false,
+    }
+}
+
 impl Multiply {
     fn decode(inst: &Inst) -> Result<Multiply> {
-        let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).collect();
+        let parts = opcode(inst)?;
         let [_, _, _, _, dims, d, a, b] = parts[..] else {
             return Err(unsupported(inst, "only a shape and three types are supported"));
         };
@@ -102,13 +124,7 @@ impl Multiply {
             return Err(unsupported(inst, "the shape or a type is unknown"));
         };
         let integer = is_integer(a);
-        let is_known = match a {
-            DType::F16 => b == a && matches!(d, DType::F16 | DType::F32),
-            DType::Bf16 | DType::Tf32 => b == a && d == DType::F32,
-            DType::E4m3 | DType::E5m2 => matches!(b, DType::E4m3 | DType::E5m2) && matches!(d, DType::F16 | DType::F32),
-            DType::S8 | DType::U8 => matches!(b, DType::S8 | DType::U8) && d == DType::S32,
-            _ => false,
-        };
+        let is_known = is_known([d, a, b]);
         let most = (8..=256).contains(&columns) && columns % 8 == 0;
         let few = !integer || columns % 16 == 0 || columns == 8 || columns == 24;
         if !is_known || m != 64 || !most || !few || depth * a.bits() as usize != 256 {

@@ -9,7 +9,7 @@ use super::super::inst::Inst;
 use super::super::trap::Trap;
 use super::super::warp::Context;
 use super::mma::shape;
-use super::number::{Number, is_integer, multiply};
+use super::number::{Number, count_differing, is_integer, multiply};
 use super::opaque::{Fragment, Matrix};
 use super::operands::{address, count, put, read_for_all, registers, space, uniform, unsupported, whole_warp, words};
 use crate::dtype::DType;
@@ -32,11 +32,22 @@ pub(super) enum Wmma {
     },
     /// D, A, B, C.
     Multiply([Fragment; 4]),
+    /// The same, with single bits compared instead of multiplied.
+    Compare([Fragment; 4]),
+}
+
+/// The parts of an opcode, and what is done with single bits.
+fn opcode(inst: &Inst) -> (Vec<&str>, Option<&str>) {
+    let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).filter(|p| *p != "aligned").collect();
+    match parts[..] {
+        ["wmma", "mma", op @ ("and" | "xor"), "popc", ref rest @ ..] => ([&["wmma", "mma"], rest].concat(), Some(op)),
+        _ => (parts, None),
+    }
 }
 
 impl Wmma {
     pub fn decode(inst: &Inst) -> Result<Wmma> {
-        let parts: Vec<&str> = inst.opcode.iter().map(String::as_str).filter(|p| *p != "aligned").collect();
+        let (parts, bits) = opcode(inst);
         let none = || unsupported(inst, "the PTX ISA has no such shape with these types");
         let layout = |text: &str| match text {
             "row" => Ok(true),
@@ -75,7 +86,7 @@ impl Wmma {
                     _ if is_integer(a) => t == DType::S32,
                     _ => t == DType::F32,
                 };
-                if a != b || !sum_of(d) || !sum_of(c) {
+                if a != b || !sum_of(d) || !sum_of(c) || (a == DType::B1) != bits.is_some() {
                     return Err(none());
                 }
                 let all = [
@@ -89,7 +100,7 @@ impl Wmma {
                 for (n, fragment) in [d, a, b, c].iter().enumerate() {
                     registers(inst, n, fragment.registers)?;
                 }
-                Ok(Wmma::Multiply([d, a, b, c]))
+                Ok(if bits == Some("xor") { Wmma::Compare([d, a, b, c]) } else { Wmma::Multiply([d, a, b, c]) })
             }
             _ => Err(unsupported(inst, "only wmma.load, wmma.mma and wmma.store are supported")),
         }
@@ -100,8 +111,9 @@ impl Wmma {
         match self {
             Wmma::Load { fragment, row } => load(context, fragment, *row),
             Wmma::Store { fragment, row } => store(context, fragment, *row),
-            Wmma::Multiply(all) if is_integer(all[1].dtype) => run::<i32>(context, all),
-            Wmma::Multiply(all) => run::<f32>(context, all),
+            Wmma::Compare(all) => run::<i32>(context, all, count_differing),
+            Wmma::Multiply(all) if is_integer(all[1].dtype) => run::<i32>(context, all, multiply),
+            Wmma::Multiply(all) => run::<f32>(context, all, multiply),
         }
     }
 }
@@ -179,14 +191,18 @@ fn unpacked(context: &Context<'_>, fragment: &Fragment, n: usize) -> std::result
     })
 }
 
-fn run<N: Number>(context: &mut Context<'_>, [d, a, b, c]: &[Fragment; 4]) -> std::result::Result<(), Trap> {
+fn run<N: Number>(
+    context: &mut Context<'_>,
+    [d, a, b, c]: &[Fragment; 4],
+    add: impl Fn(&mut [N], &[N], &[N], usize, usize),
+) -> std::result::Result<(), Trap> {
     let operands = |f: &Fragment, n| -> std::result::Result<Vec<N>, Trap> {
         Ok(unpacked(context, f, n)?.into_iter().map(|bits| N::operand(f.dtype, bits)).collect())
     };
     let (x, y) = (operands(a, 1)?, operands(b, 2)?);
     let start = unpacked(context, c, 3)?;
     let mut sums: Vec<N> = start.into_iter().map(|bits| N::accumulator(c.dtype, bits)).collect();
-    multiply(&mut sums, &x, &y, d.columns, a.columns);
+    add(&mut sums, &x, &y, d.columns, a.columns);
     let bits: Vec<u32> = sums.into_iter().map(|s| s.bits(d.dtype)).collect();
     put(context, 0, &d.pack(&bits));
     Ok(())
