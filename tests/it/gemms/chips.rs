@@ -43,8 +43,7 @@ fn on_every_chip(name: &str, gemm: &Gemm, steps: &dyn Fn(&Gemm, &Target) -> Resu
     );
 }
 
-const TYPES: [DType; 7] =
-    [DType::F16, DType::Bf16, DType::S8, DType::S4, DType::Tf32, DType::F64, DType::E4m3];
+const TYPES: [DType; 7] = [DType::F16, DType::Bf16, DType::S8, DType::S4, DType::Tf32, DType::F64, DType::E4m3];
 
 #[test]
 fn recommended_cases_come_to_the_instructions_of_each_chip() {
