@@ -433,23 +433,29 @@ impl Wgmma {
         let [(ci, ic), (cj, jc)] = cluster.factors();
         let ([m, n], warpgroups) = (self.block, self.warpgroups);
         let (tall, io) = if self.tall() > 1 { (Some(self.tall()), "io") } else { (None, "") };
-        let rows = || std::iter::once(warpgroups).chain(tall).chain([ROWS]);
-        let (warpgroup, inside) = match self.swap_ab {
+        let rows = || std::iter::once(warpgroups).chain(tall).chain(self.row_factors());
+        let (warpgroup, row, columns) = match self.swap_ab {
+            SwapAb::Straight => ("iw", "im", "jn"),
+            SwapAb::Swapped => ("jw", "jm", "in"),
+        };
+        let made =
+            |outer: [&'static str; 2]| present(outer.into_iter().chain([warpgroup, io]).chain(self.row_loops(row)));
+        match self.swap_ab {
             SwapAb::Straight => {
-                s.split("i", ci.into_iter().chain(rows()), present(["i0", ic, "iw", io, "im"]));
-                s.split("j", cj.into_iter().chain([n]), present(["j0", jc, "jn"]));
-                ("iw", [io, "im", "jn"])
+                s.split("i", ci.into_iter().chain(rows()), made(["i0", ic]));
+                s.split("j", cj.into_iter().chain([n]), present(["j0", jc, columns]));
             }
             SwapAb::Swapped => {
-                s.split("i", ci.into_iter().chain([m]), present(["i0", ic, "in"]));
-                s.split("j", cj.into_iter().chain(rows()), present(["j0", jc, "jw", io, "jm"]));
-                ("jw", [io, "jm", "in"])
+                s.split("i", ci.into_iter().chain([m]), present(["i0", ic, columns]));
+                s.split("j", cj.into_iter().chain(rows()), made(["j0", jc]));
             }
-        };
+        }
         s.split("k", [in_bytes(self.bk, spec) / DEPTH, elements(DEPTH, spec)], ["k0", "kk", "ki"]);
         let [of_grid, of_cluster] = part_loops(self.parts, self.combine);
         let outside = [of_grid, "i0", "j0", ic, jc, of_cluster, warpgroup, "k0", "kk"];
-        s.reorder(present(outside.into_iter().chain(inside).chain(["ki"])));
+        let inside = std::iter::once(io).chain(self.row_order(row)).chain([columns, "ki"]);
+        s.reorder(present(outside.into_iter().chain(inside)));
+        self.fuse_rows(s, row);
         // The tiles of a batch are rows of one walk.
         let rows = if spec.batch.is_some() { "bi" } else { "i0" };
         if spec.batch.is_some() {

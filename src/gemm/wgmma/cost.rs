@@ -87,9 +87,7 @@ impl Wgmma {
         // A warpgroup reads its rows of A once, and all columns of B for each 64 rows.
         let warpgroups = if self.pingpong { 1 } else { self.warpgroups };
         let (tall, wide) = if self.swap_ab.is_swapped() { (n, m) } else { (m, n) };
-        // Two lanes of a warp that loads them to registers meet in a bank.
-        let read = if self.rows_in_registers { 2 } else { 1 };
-        let operands = warpgroups * (read * tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
+        let operands = warpgroups * (tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
         let common = Work {
             mma: (2 * m * n * self.bk) as f64 / rate,
             tiles: self.blocks(spec),

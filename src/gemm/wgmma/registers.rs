@@ -3,11 +3,15 @@
 //!
 //! TMA loads its tile as it lies in memory, and each lane loads the elements of its fragment. Where that operand is B, A and B are swapped
 //! (C^T = B^T A^T). Where neither operand lies along k, a separate kernel transposes B.
+//!
+//! Lane 4 g + t loads row g of the instruction at k = t. Rows of a swizzled tile hold 32 rows of the operand in chunks of four, and chunk c of
+//! row k is stored at c XOR k % 8. If rows of the instruction were rows of the operand, the chunks g / 4 of t and of t + 1 would be in the same
+//! banks. So rows of the instruction take those of the operand in another order: g / 4 steps by 16, and all 32 lanes read different banks.
 
 use super::{Accumulators, Epilogue, MOST_STAGES, Operand, ROWS, STORE_BYTES, Source, SwapAb, Wgmma, bytes, room, up};
-use crate::gemm::staging::present;
-use crate::ir::{CopyKind, Scope};
-use crate::schedule::Steps;
+use crate::gemm::staging::{fuse_all, present};
+use crate::ir::{CopyKind, Index, Scope};
+use crate::schedule::{IndexMap, Steps};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -17,6 +21,10 @@ const SIDES: [[i64; 2]; 4] = [[128, 256], [128, 192], [128, 128], [128, 64]];
 const WARPGROUPS: i64 = 2;
 /// Rows of C that leave at once where A and B are swapped.
 pub(super) const STORED_ROWS: i64 = 32;
+/// Parts of the 64 rows of an instruction, in the order of the operand's rows: their extents and loops. The instruction has them in the order
+/// of [`ORDER`].
+const PARTS: [(i64, &str); 5] = [(2, "r4"), (2, "r3"), (2, "r2"), (2, "r1"), (4, "r0")];
+const ORDER: [&str; 5] = ["r4", "r2", "r1", "r3", "r0"];
 /// Bits of the elements that lanes load one by one.
 const BITS: u32 = 32;
 
@@ -29,6 +37,43 @@ impl Wgmma {
     /// Whether the rows of an operand's tile in shared memory run along k.
     pub(super) fn tile_along_k(&self, spec: &GemmSpec, operand: Operand) -> bool {
         if self.holds(operand) { operand.along_k(spec) } else { super::runs_along_k(operand, spec) }
+    }
+
+    /// Extents of the loops over the rows of an instruction.
+    pub(super) fn row_factors(&self) -> Vec<i64> {
+        if self.rows_in_registers { PARTS.map(|(extent, _)| extent).to_vec() } else { vec![ROWS] }
+    }
+
+    /// These loops in the order of the operand's rows.
+    pub(super) fn row_loops(&self, row: &'static str) -> Vec<&'static str> {
+        if self.rows_in_registers { PARTS.map(|(_, name)| name).to_vec() } else { vec![row] }
+    }
+
+    /// These loops in the order of the instruction's rows.
+    pub(super) fn row_order(&self, row: &'static str) -> Vec<&'static str> {
+        if self.rows_in_registers { ORDER.to_vec() } else { vec![row] }
+    }
+
+    /// One loop over the rows of an instruction.
+    pub(super) fn fuse_rows(&self, s: &mut Steps, row: &str) {
+        if self.rows_in_registers {
+            fuse_all(s, &ORDER, row, "rows");
+        }
+    }
+
+    /// The accumulators, and the operand's fragment, in the order of the instruction's rows.
+    pub(super) fn reorder_rows(&self, s: &mut Steps, accumulators: &str) {
+        let row = |i: &Index| {
+            let part = |lower: i64, extent: i64| i.clone().floormod(lower * extent).floordiv(lower);
+            i.clone().floordiv(32) * 32 + part(8, 2) * 16 + part(4, 2) * 8 + part(16, 2) * 4 + i.clone().floormod(4)
+        };
+        let fragment = ["A_f", "B_f"][self.swap_ab.columns().other() as usize];
+        s.transform_layout(fragment, IndexMap::new(["k", "r"], |[k, r]| vec![k, row(&r)]));
+        let of_c = match self.swap_ab {
+            SwapAb::Straight => IndexMap::new(["i", "j"], |[i, j]| vec![row(&i), j]),
+            SwapAb::Swapped => IndexMap::new(["i", "j"], |[i, j]| vec![i, row(&j)]),
+        };
+        s.transform_layout(accumulators, of_c);
     }
 
     /// These tiles among others, by their cycles with the kernels that pack operands.
@@ -53,7 +98,7 @@ impl Wgmma {
         let plain = Wgmma::of(spec, block, WARPGROUPS, target);
         let mut w = Wgmma { swap_ab, rows_in_registers: true, cluster: [1, 1], promotion: None, ..plain };
         w.routes[operand as usize] = Source::Direct;
-        let suits = w.epilogue == Epilogue::Tma && bytes(spec.out) == 4 && wide % STORED_ROWS == 0;
+        let suits = spec.batch.is_none() && w.epilogue == Epilogue::Tma && bytes(spec.out) == 4;
         let w = w.with_slots(spec, target, MOST_STAGES);
         (suits && w.shared(spec) <= room(target)).then_some(w)
     }
@@ -80,6 +125,7 @@ impl Wgmma {
             s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
             "C_f"
         };
+        self.reorder_rows(s, if stored == "out" { padding.converted() } else { stored });
         s.reverse_compute_at(stored, "jw").made(["e0", "en"]);
         let (tall, eo) = if self.tall() > 1 { (Some(ROWS), "eo") } else { (None, "") };
         s.split("e0", [STORED_ROWS], ["ep", "e1"]);
