@@ -125,7 +125,6 @@ impl Wgmma {
             s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
             "C_f"
         };
-        self.reorder_rows(s, if stored == "out" { padding.converted() } else { stored });
         s.reverse_compute_at(stored, "jw").made(["e0", "en"]);
         let (tall, eo) = if self.tall() > 1 { (Some(ROWS), "eo") } else { (None, "") };
         s.split("e0", [STORED_ROWS], ["ep", "e1"]);
@@ -139,5 +138,6 @@ impl Wgmma {
             s.pipeline("ep", self.out_stages);
         }
         padding.crop(s);
+        self.reorder_rows(s, if stored == "out" { padding.converted() } else { stored });
     }
 }

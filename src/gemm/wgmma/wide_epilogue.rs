@@ -25,9 +25,6 @@ impl Wgmma {
             s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
             "C_f"
         };
-        if self.rows_in_registers {
-            self.reorder_rows(s, if stored == "out" { padding.converted() } else { stored });
-        }
         let columns = self.store_columns(spec);
         s.reverse_compute_at(stored, "iw").made(["e0", "en"]);
         s.split("en", [columns], ["ep", "e1"]).reorder(["ep", "e0", "e1"]);
@@ -36,5 +33,8 @@ impl Wgmma {
         }
         self.store_tile(s, spec, "ep");
         padding.crop(s);
+        if self.rows_in_registers {
+            self.reorder_rows(s, if stored == "out" { padding.converted() } else { stored });
+        }
     }
 }
