@@ -61,8 +61,6 @@ bitflags! {
         const STORE_ASYNC = 1 << 25;
         /// mma.sync on f64 of 16 rows.
         const MMA_F64 = 1 << 26;
-        /// mma.m8n8k128 on single bits, with exclusive or.
-        const MMA_BITS = 1 << 30;
         /// mma and wmma on single bits, with and.
         const MMA_BITS_AND = 1 << 31;
     }
@@ -93,13 +91,12 @@ const fn accelerated(flag: Features, name: &'static str, sm: u32, ptx: u32) -> F
 }
 
 /// Every feature, by the chip that brought it.
-pub const FEATURES: [Feature; 29] = [
+pub const FEATURES: [Feature; 28] = [
     row(Features::WMMA, "wmma", 70, 61),
     row(Features::MMA_QUAD, "mma.m8n8k4", 70, 64),
     row(Features::WMMA_INT, "wmma on integers", 72, 63),
     row(Features::MMA_F16, "mma.m16n8k8 on f16", 75, 65),
     row(Features::MMA_INT, "mma on integers", 75, 65),
-    row(Features::MMA_BITS, "mma on single bits", 75, 70),
     row(Features::LDMATRIX, "ldmatrix", 75, 65),
     row(Features::MOVMATRIX, "movmatrix", 75, 78),
     row(Features::TANH, "tanh.approx", 75, 70),

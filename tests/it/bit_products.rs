@@ -66,7 +66,7 @@ fn recommended_products_of_bits_are_by_tensor_cores() {
 #[test]
 fn differences_are_counted_from_shared_memory() {
     for (target, row, [m, k]) in [
-        (Target::sm_75(), "mma_xor.m8n8k128.s32.b1.b1", [8, 128]),
+        (Target::sm_80(), "mma_xor.m8n8k128.s32.b1.b1", [8, 128]),
         (Target::sm_80(), "mma_xor.m16n8k256.s32.b1.b1", [16, 256]),
         (Target::sm_90(), "mma_xor.m16n8k128.s32.b1.b1", [16, 128]),
     ] {

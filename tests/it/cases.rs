@@ -75,12 +75,17 @@ pub fn small_example(name: &str, schedule: &Schedule) -> Schedule {
     smaller(schedule).into_iter().rev().find(runs).unwrap_or_else(|| schedule.clone())
 }
 
-/// A depth of a small product that the steps of instructions divide: rows of 4-bit integers are twice as many, and so are those
-/// of bytes in whole panels of a swizzle.
+/// A depth of a small product that the steps of instructions divide: twice as much for 4-bit integers, and for bytes in whole panels of a
+/// swizzle; eight times for single bits.
 pub fn depth(schedule: &Schedule) -> i64 {
     let panels = schedule.steps.iter().any(|s| s.to_string().contains(" tma"));
     let small = schedule.program.buffers.iter().any(|b| b.dtype.bits() < if panels { 9 } else { 8 });
-    if small { 128 } else { 64 }
+    let bits = schedule.program.buffers.iter().any(|b| b.dtype.bits() == 1);
+    match (bits, small) {
+        (true, _) => 512,
+        (_, true) => 128,
+        _ => 64,
+    }
 }
 
 /// The size of a small product, or a larger one where the schedule has instructions whose tiles that does not fill.

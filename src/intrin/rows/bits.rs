@@ -44,10 +44,10 @@ impl Of {
         }
     }
 
-    fn needs(self, m: i64) -> Features {
+    /// What mma.sync needs. Of `xor` sm_75 has 8 rows too, which LLVM 19 selects for sm_80 and later chips alone; wmma has them.
+    fn needs(self) -> Features {
         match self {
             Of::And => Features::MMA_BITS_AND,
-            Of::Xor if m == 8 => Features::MMA_BITS,
             Of::Xor => Features::MMA_AMPERE,
         }
     }
@@ -77,7 +77,7 @@ pub(super) fn rows() -> Vec<Row> {
 
 /// mma.sync.
 fn multiply_add(of: Of, shape: (i64, i64)) -> Row {
-    let row = mma(shape, [S32, B1, B1], of.needs(shape.0), "b1");
+    let row = mma(shape, [S32, B1, B1], of.needs(), "b1");
     Row {
         name: row.name.replacen("mma", &of.family("mma"), 1),
         about: match of {

@@ -16,7 +16,7 @@ const PROGRAMS: [&str; 3] = [NEIGHBOURS, TURNED, TWICE];
 
 /// Examples whose tiles are large: each run of a mutant takes long. What orders their warps is damaged with smaller tiles: in
 /// the parts of the worked example, in [`narrow`] forms of two of them, and in the products of [`crate::register_prefetch`].
-const TILES_ARE_LARGE: [&str; 7] = [
+const TILES_ARE_LARGE: [&str; 8] = [
     "worked_example",
     "wgmma_f16_pingpong",
     "wgmma_f16_batched",
@@ -24,6 +24,7 @@ const TILES_ARE_LARGE: [&str; 7] = [
     "wgmma_s8",
     "mma_f16_tma",
     "mma_f16_in_place",
+    "mma_b1",
 ];
 
 /// A program to damage.
