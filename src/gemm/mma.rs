@@ -216,10 +216,19 @@ impl Mma {
         Mma { releases_early: mma.can_release(spec, target), ..mma }
     }
 
-    /// The same tiles with one set of fragments where a thread has no registers for two.
+    /// The same tiles where a thread has no registers for two sets of fragments: with the shorter instruction of f64, or with one set. f64 NN
+    /// 4096^3 on an H200, beside the floor at the clock of each: tiles of 64 x 32 a warp 0.949 with two sets of m16n8k4, 0.920 with one of
+    /// m16n8k8, 0.869 of m16n8k16; tiles of 32 x 32 0.953 with two sets of m16n8k8, 0.942 of m16n8k4, 0.891 of m16n8k16
+    /// (h200-2026-11-26).
     fn with_registers(self, spec: &GemmSpec, target: &Target) -> Mma {
-        let fits = self.registers(spec) <= i64::from(target.limits.registers_per_thread);
-        if fits { self } else { Mma { fragments: FragmentBuffers::Single, ..self } }
+        let fits = |m: &Mma| m.registers(spec) <= i64::from(target.limits.registers_per_thread);
+        let [rows, terms] = self.shape;
+        let shorter = Mma { shape: [rows, terms / 2], ..self };
+        match self.fragments {
+            _ if fits(&self) => self,
+            FragmentBuffers::Double if spec.a == DType::F64 && rows > 8 && fits(&shorter) => shorter,
+            _ => Mma { fragments: FragmentBuffers::Single, ..self },
+        }
     }
 
     /// Terms that a warp loads at once: those of an instruction, and at least the bytes that instructions of recent chips take.

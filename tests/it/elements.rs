@@ -5,8 +5,10 @@ use super::sample::drawn;
 use super::tensor::{lowered, right};
 use warploom::gemm::{FragmentBuffers, Kind, Mma, recommend};
 use warploom::lower::print;
+use warploom::reference::{Sample, outputs};
+use warploom::sim::{Mode, run_lowered};
 use warploom::te::Layout;
-use warploom::{DType, Gemm, Schedule, Target};
+use warploom::{Array, DType, Gemm, Schedule, Target};
 
 fn gemm([m, n, k]: [i64; 3], dtype: DType, layout: Layout) -> Gemm {
     Gemm::new(m, n, k).of(dtype).layout(layout)
@@ -20,15 +22,14 @@ fn each_instruction_of_f64_and_tf32_is_right_in_every_layout() {
     let ampere = [(DType::F64, [8, 4]), (DType::Tf32, [16, 8])];
     let hopper = [(DType::F64, [16, 4]), (DType::F64, [16, 8]), (DType::F64, [16, 16])];
     let shapes = ampere.map(|s| (s, Target::sm_80())).into_iter().chain(hopper.map(|s| (s, Target::sm_90())));
-    for (n, (((dtype, shape), target), layout)) in shapes.flat_map(|s| Layout::ALL.map(|l| (s.clone(), l))).enumerate()
-    {
+    for (n, (((dtype, shape), target), layout)) in shapes.flat_map(|s| Layout::ALL.map(|l| (s, l))).enumerate() {
         for (at, size) in SIZES.into_iter().enumerate().filter(|(at, _)| drawn(&format!("elements {n} {at}"), 2)) {
             let product = gemm(size, dtype, layout);
             let fragments = [FragmentBuffers::Single, FragmentBuffers::Double][(n + at) % 2];
             let parts = [1, 1, 1, 2][(n + at) % 4];
             let tiles = Mma::of(product.spec(), &target, [64, 32], [2, 1], parts);
             let steps = Mma { shape, fragments, ..tiles }.steps(product.spec()).finish().unwrap();
-            let schedule = Schedule::new(product.program().unwrap(), target.clone(), steps);
+            let schedule = Schedule::new(product.program().unwrap(), target, steps);
             let instruction = format!("mma.m{}n8k{}", shape[0], shape[1]);
             assert!(print(&right(&schedule)).contains(&instruction), "{schedule}");
         }
@@ -76,4 +77,38 @@ fn large_products_of_f64_and_tf32_come_to_tensor_cores_and_assemble_clean() {
             }
         }
     }
+}
+
+/// C by the steps that are recommended for a program whose product's operands are made from A and B.
+fn computed(operands: &str, k: usize, arguments: &[Array]) -> Array {
+    let text = format!(
+        "program p\ninput A f32[48, 40]; input B f32[40, 56]\n{operands}
+         C: output C[i 48, j 56] f32 = sum(k {k}) f32(A3[i, k])*f32(B3[k, j])\ntarget sm_90\nrecommend"
+    );
+    let mut after = arguments.to_vec();
+    run_lowered(&lowered(&Schedule::parse(&text).unwrap()), Mode::Real, &mut after).unwrap();
+    after.pop().unwrap()
+}
+
+/// The sum of three products of tf32 is as near as a sum in f32 may be, that of one is not.
+#[test]
+fn three_products_of_tf32_have_the_accuracy_of_f32() {
+    let arguments = [
+        Array::random(DType::F32, &[48, 40], 1).unwrap(),
+        Array::random(DType::F32, &[40, 56], 2).unwrap(),
+        Array::poisoned(DType::F32, &[48, 56]).unwrap(),
+    ];
+    let plain = Gemm::new(48, 56, 40).of(DType::F32).program().unwrap();
+    let expected = outputs(&plain, &arguments, Sample::All).unwrap();
+    let rest = |x: &str| format!("{x} - f32(tf32({x}))");
+    let (a, b) = ("A[i, k % 40]", "B[k % 40, j]");
+    let three = format!(
+        "A3: A3[i 48, k 120] tf32 = tf32(select(k >= 40 and k < 80, {}, {a}))
+         B3: B3[k 120, j 56] tf32 = tf32(select(k >= 80, {}, {b}))",
+        rest(a),
+        rest(b)
+    );
+    assert!(expected[0].bound(&computed(&three, 120, &arguments)).unwrap().ratio < 1.0);
+    let one = "A3: A3[i 48, k 40] tf32 = tf32(A[i, k])\nB3: B3[k 40, j 56] tf32 = tf32(B[k, j])";
+    assert!(expected[0].bound(&computed(one, 40, &arguments)).is_err());
 }

@@ -3,6 +3,7 @@
 
 use crate::sample::drawn;
 use std::fmt::Write;
+use warploom::gemm::Kind;
 use warploom::lower::{Lowered, lower};
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, integers, naive_integers, run_lowered};
@@ -193,7 +194,7 @@ fn products_of_every_type_and_layout_are_right() {
     for product in products() {
         for layout in Layout::ALL {
             let product = product.layout(layout);
-            let result = gemm::recommend(&product, &Target::sm_80()).and_then(|schedule| {
+            let result = Kind::Simt.schedule(&product, &Target::sm_80()).and_then(|schedule| {
                 computes(&schedule, &lower(&schedule.scheduled()?, &schedule.target)?, true)?;
                 // The chips differ in what their types allow, not in how a layout is addressed.
                 if layout == Layout::NT { for_every_chip(&schedule) } else { Ok(()) }

@@ -7,6 +7,7 @@ use super::sample::{drawn, everything};
 use warploom::assemble::{Ptxas, VERSIONS};
 use warploom::codegen::compile;
 use warploom::error::{Code, Fault};
+use warploom::gemm::Kind;
 use warploom::ir::{Axis, BinOp, CmpOp, Expr, UnOp};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
@@ -197,8 +198,7 @@ fn every_example_assembles_into_registers_alone() {
 fn other_programs_and_products_of_every_type_assemble_into_registers_alone() {
     let tools = tools();
     let programs = super::programs::PROGRAMS.map(|(name, _, text)| (name.to_string(), Schedule::parse(text).unwrap()));
-    let product =
-        |p: warploom::Gemm| (format!("{:?}", p.spec()), warploom::gemm::recommend(&p, &Target::sm_80()).unwrap());
+    let product = |p: warploom::Gemm| (format!("{:?}", p.spec()), Kind::Simt.schedule(&p, &Target::sm_80()).unwrap());
     for (name, schedule) in programs.into_iter().chain(super::programs::products().into_iter().map(product)) {
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
         // Types differ from chip to chip up to sm_90; the examples are assembled for all of them.

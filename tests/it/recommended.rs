@@ -77,12 +77,13 @@ impl fmt::Display for Case {
     }
 }
 
-/// Rows of 4-bit integers end with a byte; products whose rows do not are refused (`admit.row`).
+/// Rows of elements of less than a byte end with a byte; products whose rows do not are refused (`admit.row`).
 fn whole_rows(mut spec: GemmSpec) -> GemmSpec {
-    let even = |extent: &mut i64| *extent = (*extent as u64).next_multiple_of(2) as i64;
     if spec.a.bits() < 8 {
-        even(if spec.layout.a_transposed() { &mut spec.m } else { &mut spec.k });
-        even(if spec.layout.b_transposed() { &mut spec.k } else { &mut spec.n });
+        let multiple = 8 / u64::from(spec.a.bits());
+        let whole = |extent: &mut i64| *extent = (*extent as u64).next_multiple_of(multiple) as i64;
+        whole(if spec.layout.a_transposed() { &mut spec.m } else { &mut spec.k });
+        whole(if spec.layout.b_transposed() { &mut spec.k } else { &mut spec.n });
     }
     spec
 }

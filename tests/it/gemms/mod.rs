@@ -95,7 +95,9 @@ fn ready(case: &Case, target: Target) -> Result<Ready> {
         // Small products whose operands a kernel of its own would transpose may come to ordinary code or to mma.sync: the instruction's recipe
         // has them.
         let transposed = case.spec.a.bits() != 16 && case.spec.layout != warploom::te::Layout::NT;
-        let by_recipe = if transposed { by_kind(case, target, must)? } else { None };
+        // Those of one tile may come to mma.sync in the place of wgmma.
+        let tensor = instruction.is_some_and(|i| i.starts_with("mma."));
+        let by_recipe = if transposed || tensor { by_kind(case, target, must)? } else { None };
         let found = instruction.filter(|i| i.starts_with(must)).or(by_recipe);
         assert!(found.is_some_and(|i| i.starts_with(must)), "{case} for {target}: {instruction:?}, not {must}");
     }

@@ -19,7 +19,7 @@ syntax match loomSupportFunction '[[:alnum:]_.]\@1<!\%(argmax\|argmin\|select\|l
 highlight default link loomSupportFunction Function
 syntax match loomVariableParameterOption '[[:alnum:]_.]\@1<!\%(grid_dependency\|l2_prefetch\|min_blocks\|in_flight\|multicast\|multiple\|stages\|group\|warps\|regs\|as\|by\|k\|m\|n\)\ze='
 highlight default link loomVariableParameterOption PreProc
-syntax match loomSupportTypeInstruction '\<\%(wmma\|wgmma_rs\|wgmma\|stmatrix\|movmatrix\|mma\|ldmatrix\)\.[[:alnum:]_.]\+'
+syntax match loomSupportTypeInstruction '\<\%(wmma_xor\|wmma\|wgmma_rs\|wgmma\|stmatrix\|movmatrix\|mma_xor\|mma\|ldmatrix\)\.[[:alnum:]_.]\+'
 highlight default link loomSupportTypeInstruction Special
 syntax match loomVariableLanguageAxis '[[:alnum:]_.]\@1<!\%(threadIdx\.x\|threadIdx\.y\|threadIdx\.z\|blockIdx\.x\|blockIdx\.y\|blockIdx\.z\|warpgroup\|cluster\|warp\)[[:alnum:]_.]\@!'
 highlight default link loomVariableLanguageAxis Identifier
