@@ -1,9 +1,11 @@
 //! How the results of tensor cores leave: straight from fragments or through shared memory, with further blocks on the way,
 //! at sizes that tiles divide and at others.
 
-use super::tensor::right_and_clean;
-use warploom::Schedule;
+use super::tensor::{right, right_and_clean};
+use warploom::gemm::Kind;
 use warploom::lower::{Lowered, lower, print};
+use warploom::te::Layout;
+use warploom::{DType, Gemm, Schedule, Target};
 
 /// How sums leave.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -190,4 +192,17 @@ fn instructions_take_whole_tiles() {
         .replace("C_p", "C");
     let error = refused(&cut);
     assert!(error.contains("predicated along"), "{error}");
+}
+
+/// Scales of rows and of columns behind tensor cores that multiply 8-bit floats.
+#[test]
+fn products_of_8_bit_floats_are_scaled_by_rows_and_columns() {
+    for (target, instruction) in [(Target::sm_90a(), "wgmma."), (Target::sm_89(), "mma.m16n8k32")] {
+        let product = Gemm::new(128, 128, 96).of(DType::E4m3).output(DType::F32).layout(Layout::NT);
+        let kind = if target.sm >= 90 { Kind::Wgmma } else { Kind::Mma };
+        let schedule = kind.schedule(&product.row_scales().column_scales(), &target);
+        let schedule = schedule.unwrap_or_else(|e| panic!("{target}: {e}"));
+        assert!(schedule.to_string().contains(instruction), "{schedule}");
+        right(&schedule);
+    }
 }

@@ -9,6 +9,7 @@ pub fn machine_code(op: &str, sm: u32) -> Option<&'static str> {
     Some(match parts.as_slice() {
         ["wgmma", "mma_async", ..] if integers() => "IGMMA",
         ["wgmma", "mma_async", ..] if types().all(|t| ["e4m3", "e5m2"].contains(&t)) => "QGMMA",
+        ["wgmma", "mma_async", .., "b1", "b1", "and", "popc"] => "BGMMA",
         ["wgmma", "mma_async", ..] => "HGMMA",
         ["cp", "async", "bulk", "tensor", _, "global", ..] => "UTMASTG",
         ["cp", "async", "bulk", "tensor", ..] => "UTMALDG",
@@ -43,6 +44,7 @@ mod tests {
         assert_eq!(of("wgmma.mma_async.sync.aligned.m64n256k16.f32.f16.f16"), "HGMMA");
         assert_eq!(of("wgmma.mma_async.sync.aligned.m64n128k32.s32.s8.s8"), "IGMMA");
         assert_eq!(of("wgmma.mma_async.sync.aligned.m64n128k32.f32.e4m3.e5m2"), "QGMMA");
+        assert_eq!(of("wgmma.mma_async.sync.aligned.m64n128k256.s32.b1.b1.and.popc"), "BGMMA");
         assert_eq!(
             (of("bar.sync"), of("bar.warp.sync"), of("barrier.cluster.wait.aligned")),
             ("BAR", "-", "UCGABAR_WAIT")

@@ -6,9 +6,6 @@ use crate::dtype::DType;
 use crate::intrin::{Emit, Row};
 use crate::target::Features;
 
-const WGMMA: &str = include_str!("../../../ptx-templates/wgmma_float8.ptx");
-const MMA: &str = include_str!("../../../ptx-templates/mma_float8.ptx");
-
 const FORMATS: [DType; 2] = [DType::E4m3, DType::E5m2];
 
 /// The compute capability from which on mma.sync converts 8-bit floats to f16 and runs two instructions on f16 (ptxas 12.9, 13.0).
@@ -24,8 +21,8 @@ pub(super) fn multiply_add() -> Vec<Row> {
     let row = |[a, b]: [DType; 2]| Row {
         emulated_from: Some(EMULATED_FROM),
         emit: Some(Emit::Template {
-            text: MMA,
-            fields: vec![("types", format!("f32.{a}.{b}.f32"))],
+            text: multiply_add::TEMPLATE,
+            fields: vec![("shape", "m16n8k32".to_string()), ("types", format!("f32.{a}.{b}.f32"))],
             operands: &["A", "B", "D"],
         }),
         ..multiply_add::row((16, 32), [DType::F32, a, b], Features::MMA_FP8, "")
@@ -43,8 +40,8 @@ pub(super) fn warpgroup() -> Vec<Row> {
     let row = |source, n: i64, [d, a, b]: [DType; 3]| Row {
         needs: Features::WGMMA,
         emit: Some(Emit::Product {
-            text: WGMMA,
-            fields: vec![("n", n.to_string()), ("types", format!("{d}.{a}.{b}"))],
+            text: warpgroup::K_MAJOR,
+            fields: vec![("n", n.to_string()), ("k", "32".to_string()), ("types", format!("{d}.{a}.{b}"))],
         }),
         ..warpgroup::row(source, n, [d, a, b])
     };

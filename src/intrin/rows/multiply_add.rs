@@ -41,7 +41,7 @@ const F64: [(Shape, Features); 4] = [
     ((16, 16), Features::MMA_F64),
 ];
 
-const DOUBLES: &str = include_str!("../../../ptx-templates/mma.ptx");
+pub(super) const TEMPLATE: &str = include_str!("../../../ptx-templates/mma.ptx");
 
 pub(super) fn rows() -> Vec<Row> {
     use DType::{Bf16, F16 as Half, F32, F64 as Double, S4, S8, S32, Tf32, U4, U8};
@@ -58,7 +58,7 @@ pub(super) fn rows() -> Vec<Row> {
     for (shape, needs) in F64 {
         let plain = row(shape, [Double; 3], needs, "f64");
         let fields = vec![("shape", format!("m{}n8k{}", shape.0, shape.1)), ("types", "f64.f64.f64.f64".to_string())];
-        let written = Emit::Template { text: DOUBLES, fields, operands: &["A", "B", "D"] };
+        let written = Emit::Template { text: TEMPLATE, fields, operands: &["A", "B", "D"] };
         out.push(if shape.0 == 8 { plain } else { Row { emit: Some(written), ..plain } });
     }
     for (shape, needs) in INT8 {

@@ -11,7 +11,7 @@ use crate::ir::layout::{Digit, Layout};
 use crate::target::Features;
 
 const FLOATS: &str = include_str!("../../../ptx-templates/wgmma.ptx");
-const TF32: &str = include_str!("../../../ptx-templates/wgmma_tf32.ptx");
+pub(super) const K_MAJOR: &str = include_str!("../../../ptx-templates/wgmma_k_major.ptx");
 const INTEGERS: &str = include_str!("../../../ptx-templates/wgmma_integer.ptx");
 
 /// Where A comes from.
@@ -77,10 +77,10 @@ pub(super) fn row(source: Source, n: i64, [d, a, b]: [DType; 3]) -> Row {
         emit: Some(Emit::Product {
             text: match a {
                 _ if d == DType::S32 => INTEGERS,
-                DType::Tf32 => TF32,
+                DType::Tf32 => K_MAJOR,
                 _ => FLOATS,
             },
-            fields: vec![("n", n.to_string()), ("types", format!("{d}.{a}.{b}"))],
+            fields: vec![("n", n.to_string()), ("k", k.to_string()), ("types", format!("{d}.{a}.{b}"))],
         }),
     }
 }

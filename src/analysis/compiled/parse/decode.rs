@@ -30,7 +30,8 @@ impl Names {
             ["mbarrier", "try_wait" | "test_wait", ..] => What::Over { dst: first() },
             ["mbarrier", "arrive", ..] => What::Data { dst: first() },
             ["mbarrier", "init" | "inval", ..] | ["setmaxnreg" | "griddepcontrol", ..] => What::Wait,
-            ["prefetch", "tensormap"] => What::Wait,
+            // Hints: nothing waits for them, and they bring nothing to a multiprocessor.
+            ["prefetch", ..] | ["cp", "async", "bulk", "prefetch", ..] => What::Wait,
             ["wgmma", "fence" | "commit_group" | "wait_group", ..] => What::Wait,
             ["wgmma", "mma_async", ..] => What::Product { dst: first() },
             ["cp", "async", "bulk", "tensor", _, space, ..] => What::Bulk { write: *space == "global" },
@@ -208,6 +209,8 @@ mod tests {
         let store = names.decode("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", &["[%rd1, {%r1, %r2}]"]);
         assert_eq!(store, What::Bulk { write: true });
         assert_eq!(names.decode("cp.async.bulk.wait_group.read", &["1"]), What::Wait);
+        assert_eq!(names.decode("cp.async.bulk.prefetch.L2.global", &["[%rd1]", "64"]), What::Wait);
+        assert_eq!(names.decode("prefetch.global.L2", &["[%rd1]"]), What::Wait);
         let product =
             names.decode("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16", &["{%f1, %f2}", "%rd1", "%rd2"]);
         assert!(matches!(product, What::Product { dst } if dst.len() == 2));
