@@ -381,6 +381,7 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
             "the threads of a cluster need more memory than the simulator was allowed",
         ));
     }
+    let changes = world.clock.with_clocks(needs_clocks(kernel));
     if options.races {
         shared.cells = filled(Cell::default(), units as usize)?;
         if code.accesses.iter().any(|a| a.copies) {
@@ -390,10 +391,11 @@ fn run_kernel(kernel: &LoweredKernel, code: &Code, locals: usize, world: &mut Wo
             // What no kernel writes has no marks, and no races.
             if memory.cells.len() != memory.marks.len() {
                 memory.cells = filled(Cell::default(), memory.marks.len())?;
+            } else if changes {
+                memory.cells.fill(Cell::default());
             }
         }
     }
-    world.clock.with_clocks(needs_clocks(kernel));
     world.barriers = Mbarriers::of(&kernel.func, cluster as usize);
     world.share(cluster as usize, shared);
     let axes: Vec<_> = kernel.launch.iter().map(|l| (l.axis, l.var)).collect();

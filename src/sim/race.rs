@@ -81,9 +81,11 @@ impl Clock {
         self.now << TIME
     }
 
-    /// Whether the next kernel needs clocks of its warps.
-    pub fn with_clocks(&mut self, precise: bool) {
-        self.precise = precise;
+    /// Says whether the next kernel needs clocks of its warps. Whether that changes: stamps with clocks and without have different bits, so
+    /// those of earlier kernels then have to go.
+    #[must_use]
+    pub fn with_clocks(&mut self, precise: bool) -> bool {
+        std::mem::replace(&mut self.precise, precise) != precise
     }
 
     /// The time of something that orders accesses.

@@ -11,6 +11,7 @@ use crate::error::Code;
 use crate::sim::Policy;
 use crate::sim::fault::Waits;
 use crate::sim::grid::{blocks, elected};
+use crate::sim::race::Cell;
 
 /// A fault, and the thread that it is about.
 #[derive(Debug)]
@@ -30,7 +31,9 @@ pub(in crate::sim::ptx) fn run(program: &Program<'_>, world: &mut World, policy:
     let (each, cluster) = (threads.div_ceil(LANES), world.blocks());
     let mut rng = fastrand::Rng::with_seed(if let Policy::Random(seed) = policy { seed } else { 0 });
     let mut warps: Vec<Warp> = (0..each * cluster).map(|n| fresh(program, n, (each, threads), &mut rng)).collect();
-    world.clock.with_clocks(program.code.precise || cluster > 1);
+    if world.clock.with_clocks(program.code.precise || cluster > 1) {
+        world.memories.iter_mut().for_each(|memory| memory.cells.fill(Cell::default()));
+    }
     world.clock.kernel(threads, cluster);
     let clusters = std::array::from_fn(|n| world.grid[n] / world.cluster[n]);
     for at in blocks(clusters, policy, &mut rng) {

@@ -74,6 +74,8 @@ const FOUND: &[&str] = &[
      cache_read T A shared -> A_s\ncompute_at A_s r\npipeline r stages=2\nbind i blockIdx.y\ncopy_with A_s cp_async",
     // The first pair of bytes of a kernel is a constant.
     "program p\noutput T[i 1, j 1, k 2] s8 = 0\ntarget sm_89\nvectorize k",
+    // A kernel of single blocks behind one of clusters, which reads what that has written.
+    "program p\noutput D[j 2] f32 = sum(k 1) 0\ntarget sm_90a\ndecompose_reduction D j -> zero z_j\nbind z_j cluster",
 ];
 
 #[test]

@@ -32,6 +32,8 @@ impl Names {
             ["mbarrier", "init" | "inval", ..] | ["setmaxnreg" | "griddepcontrol", ..] => What::Wait,
             // Hints: nothing waits for them, and they bring nothing to a multiprocessor.
             ["prefetch", ..] | ["cp", "async", "bulk", "prefetch", ..] => What::Wait,
+            // The shared memory of another block of the cluster is not counted.
+            ["st", "shared::cluster", ..] => What::Wait,
             ["wgmma", "fence" | "commit_group" | "wait_group", ..] => What::Wait,
             ["wgmma", "mma_async", ..] => What::Product { dst: first() },
             ["cp", "async", "bulk", "tensor", _, space, ..] => What::Bulk { write: *space == "global" },
