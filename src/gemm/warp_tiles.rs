@@ -71,11 +71,14 @@ impl WarpTiles {
     pub(super) fn fitted(mut self, spec: &GemmSpec) -> WarpTiles {
         // ptxas spills where both operands are transposed through registers and eight steps of k are unrolled. For doubles transposing
         // B alone spills (TT 6144x5952x64 on sm_80 and sm_89: 28 bytes), A alone does not. With 24 prefetched floats a thread two
-        // steps spill too (NT 512x512x512 on sm_89: 8 bytes; 123 registers with one step), and parts of doubles (TT 2048^3 on sm_70: 4 bytes).
+        // steps spill too (NT 512x512x512 on sm_89: 8 bytes; 123 registers with one step).
         let turned = Operand::BOTH.map(|operand| operand.along_k(spec));
         if turned[1] && (turned[0] || spec.b.bits() == 64) && self.min_blocks.is_some() {
-            let parts_of_doubles = spec.b.bits() == 64 && self.split.parts > 1;
-            self.unroll_limit = Some(if self.prefetched() > 16 || parts_of_doubles { 1 } else { 2 });
+            self.unroll_limit = Some(if self.prefetched() > 16 { 1 } else { 2 });
+        }
+        // In parts of k doubles spill with two steps too (sm_70: NN 6592x4096x4032 4 bytes, with eight steps 36; TT 2048^3 4).
+        if spec.b.bits() == 64 && self.split.parts > 1 && self.min_blocks.is_some() {
+            self.unroll_limit = Some(1);
         }
         self
     }
