@@ -221,8 +221,8 @@ impl Other {
     }
 }
 
-/// The library's product of 8-bit integers for those that it has none for: of unsigned ones, of 4-bit ones, of single bits, and with a result
-/// that is not s32.
+/// The baseline of integer types that the library has no GEMM of (u8, s4, u4, b1, results other than s32): its GEMM of s8 with a result of
+/// s32.
 fn stand_in(spec: &GemmSpec) -> Option<GemmSpec> {
     let small = |d: DType| matches!(d, DType::S8 | DType::U8 | DType::S4 | DType::U4 | DType::B1);
     let same = GemmSpec { a: DType::S8, b: DType::S8, out: DType::S32, ..*spec };

@@ -3,7 +3,7 @@
 use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
-use warploom::gemm::{FragmentBuffers, Kind, Mma, recommend};
+use warploom::gemm::{Activation, Along, FragmentBuffers, Kind, Mma, recommend};
 use warploom::lower::print;
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, run_lowered};
@@ -50,6 +50,17 @@ fn operands_of_tf32_across_k_come_to_wgmma_through_registers() {
             assert_eq!(text.contains("global -> B_pack\n"), layout == Layout::TN, "{text}");
             right(&schedule);
         }
+    }
+}
+
+/// What an epilogue makes of accumulators whose rows have another order than the operand's.
+#[test]
+fn an_epilogue_follows_operands_in_registers() {
+    for layout in [Layout::NN, Layout::TT] {
+        let product = gemm([256, 256, 64], DType::Tf32, layout).bias(Along::Columns).activation(Activation::Relu);
+        let schedule = Kind::Wgmma.schedule(&product, &Target::sm_90a()).unwrap();
+        assert!(schedule.to_string().contains("wgmma_rs.m64n"), "{schedule}");
+        right(&schedule);
     }
 }
 

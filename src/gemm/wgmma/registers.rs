@@ -8,8 +8,8 @@
 //! row k is stored at c XOR k % 8. If rows of the instruction were rows of the operand, the chunks g / 4 of t and of t + 1 would be in the same
 //! banks. So rows of the instruction take those of the operand in another order: g / 4 steps by 16, and all 32 lanes read different banks.
 
-use super::{Accumulators, Epilogue, MOST_STAGES, Operand, ROWS, STORE_BYTES, Source, SwapAb, Wgmma, bytes, room, up};
-use crate::gemm::staging::{fuse_all, present};
+use super::{Epilogue, MOST_STAGES, Operand, ROWS, STORE_BYTES, Source, SwapAb, Wgmma, bytes, room};
+use crate::gemm::staging::fuse_all;
 use crate::ir::{CopyKind, Index, Scope};
 use crate::schedule::{IndexMap, Steps};
 use crate::target::Target;
@@ -61,8 +61,9 @@ impl Wgmma {
         }
     }
 
-    /// The accumulators, and the operand's fragment, in the order of the instruction's rows.
-    pub(super) fn reorder_rows(&self, s: &mut Steps, accumulators: &str) {
+    /// The accumulators, and the operand's fragment, in the order of the instruction's rows; `stored` is the block that takes the accumulators.
+    pub(super) fn reorder_rows(&self, s: &mut Steps, spec: &GemmSpec, stored: &str) {
+        let accumulators = if stored == "out" { self.padding(spec).converted() } else { stored };
         let row = |i: &Index| {
             let part = |lower: i64, extent: i64| i.clone().floormod(lower * extent).floordiv(lower);
             i.clone().floordiv(32) * 32 + part(8, 2) * 16 + part(4, 2) * 8 + part(16, 2) * 4 + i.clone().floormod(4)
@@ -113,31 +114,15 @@ impl Wgmma {
     /// From accumulators whose rows are columns of C to C: lanes store single elements to shared memory, some rows of C at a time.
     pub(super) fn wide_swapped_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
         let padding = self.padding(spec);
-        let stored = if Accumulators::of(spec).converts() {
-            s.set_scope(padding.converted(), Scope::Fragment).cache_write(
-                "out",
-                padding.written(),
-                Scope::Shared,
-                "C_s",
-            );
-            "out"
-        } else {
-            s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
-            "C_f"
-        };
+        let stored = self.staged_result(s, spec);
         s.reverse_compute_at(stored, "jw").made(["e0", "en"]);
-        let (tall, eo) = if self.tall() > 1 { (Some(ROWS), "eo") } else { (None, "") };
-        s.split("e0", [STORED_ROWS], ["ep", "e1"]);
-        if let Some(rows) = tall {
-            s.split("en", [rows], [eo, "ej"]);
-        }
-        let inner = if tall.is_some() { "ej" } else { "en" };
-        s.reorder(present(["ep", eo, "e1", inner])).swizzle("C_s", self.swizzle.min(STORE_BYTES));
+        s.split("e0", [STORED_ROWS], ["ep", "e1"]).reorder(["ep", "e1", "en"]);
+        s.swizzle("C_s", self.swizzle.min(STORE_BYTES));
         s.reverse_compute_at("C_s", "ep").made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
-        if self.out_stages > 1 && up(self.block[0], STORED_ROWS) > 1 {
+        if self.out_stages > 1 {
             s.pipeline("ep", self.out_stages);
         }
         padding.crop(s);
-        self.reorder_rows(s, if stored == "out" { padding.converted() } else { stored });
+        self.reorder_rows(s, spec, stored);
     }
 }

@@ -17,14 +17,7 @@ impl Wgmma {
             s.cache_write("C", padding.written(), Scope::Fragment, "C_f").reverse_compute_at("C_f", "iw");
             return;
         }
-        let stored = if Accumulators::of(spec).converts() {
-            s.set_scope(padding.converted(), Scope::Fragment);
-            s.cache_write("out", padding.written(), Scope::Shared, "C_s");
-            "out"
-        } else {
-            s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
-            "C_f"
-        };
+        let stored = self.staged_result(s, spec);
         let columns = self.store_columns(spec);
         s.reverse_compute_at(stored, "iw").made(["e0", "en"]);
         s.split("en", [columns], ["ep", "e1"]).reorder(["ep", "e0", "e1"]);
@@ -34,7 +27,19 @@ impl Wgmma {
         self.store_tile(s, spec, "ep");
         padding.crop(s);
         if self.rows_in_registers {
-            self.reorder_rows(s, if stored == "out" { padding.converted() } else { stored });
+            self.reorder_rows(s, spec, stored);
         }
+    }
+
+    /// Stages C in shared memory; the block that takes the accumulators there.
+    pub(super) fn staged_result(&self, s: &mut Steps, spec: &GemmSpec) -> &'static str {
+        let padding = self.padding(spec);
+        if Accumulators::of(spec).converts() {
+            s.set_scope(padding.converted(), Scope::Fragment);
+            s.cache_write("out", padding.written(), Scope::Shared, "C_s");
+            return "out";
+        }
+        s.cache_write("C", padding.written(), Scope::Shared, "C_s").cache_write("C", "C_s", Scope::Fragment, "C_f");
+        "C_f"
     }
 }

@@ -32,8 +32,6 @@ impl Names {
             ["mbarrier", "init" | "inval", ..] | ["setmaxnreg" | "griddepcontrol", ..] => What::Wait,
             // Hints: nothing waits for them, and they bring nothing to a multiprocessor.
             ["prefetch", ..] | ["cp", "async", "bulk", "prefetch", ..] => What::Wait,
-            // The shared memory of another block of the cluster is not counted.
-            ["st", "shared::cluster", ..] => What::Wait,
             ["wgmma", "fence" | "commit_group" | "wait_group", ..] => What::Wait,
             ["wgmma", "mma_async", ..] => What::Product { dst: first() },
             ["cp", "async", "bulk", "tensor", _, space, ..] => What::Bulk { write: *space == "global" },
@@ -91,7 +89,7 @@ impl Names {
         };
         let space = parts.iter().find_map(|p| match *p {
             "global" => Some(Space::Global),
-            "shared" | "shared::cta" => Some(Space::Shared),
+            "shared" | "shared::cta" | "shared::cluster" => Some(Space::Shared),
             "param" | "const" => Some(Space::Param),
             "local" => Some(Space::Local),
             _ => None,
@@ -115,7 +113,8 @@ impl Names {
         let mut rest = args[2..].iter().map(|t| self.arg(t)).collect::<Vec<_>>().into_iter();
         Some(match parts[0] {
             // Also of a float's bits: where they come from a register they are not known there either.
-            "mov" | "cvta" => What::Move { dst, src: a },
+            // The same place in another block of the cluster has the same banks.
+            "mov" | "cvta" | "mapa" => What::Move { dst, src: a },
             "setp" => What::Set { cmp: compare(parts.get(1)?)?, ty: ty?, dst, a, b: rest.next()? },
             "selp" => What::Select { dst, a, b: rest.next()?, p: rest.next()? },
             "cvt" => {
