@@ -106,8 +106,8 @@ pub enum SyncKind {
     Warpgroup,
     /// All threads of all blocks of the cluster meet.
     Cluster,
-    /// They meet, and nothing that they did to memory is ordered by it but the initialisation of mbarriers: at the ends of
-    /// a kernel, where nothing else needs it and a fence over all memory would take its time.
+    /// They meet, and nothing that they did to memory is ordered by it but the initialisation of mbarriers: at the start of a kernel, where
+    /// nothing else needs it and a fence over all memory would take its time.
     ClusterRelaxed,
     /// Each thread closes the group of the asynchronous copies (cp.async) that it has started since the last one closed. A
     /// group may be empty: groups are counted.

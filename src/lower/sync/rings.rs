@@ -151,8 +151,10 @@ fn end(kernel: &mut LoweredKernel) {
     }
     let stored = exit::store(&kernel.func.body) && exit::meet_last(&kernel.func.body);
     if exit::reach(&kernel.func.body) && !stored && !exit::are_awaited(kernel) {
-        let meet = SyncKind::ClusterRelaxed
-            .because("no block exits while another block of the cluster may access its shared memory");
+        // A relaxed barrier does not order it behind the arrivals at mbarriers of other blocks: one that finds its block gone ends the kernel
+        // with an error (CUDA_ERROR_LAUNCH_FAILED on an H100, within thousands of launches).
+        let meet =
+            SyncKind::Cluster.because("no block exits while another block of the cluster may access its shared memory");
         kernel.func.body.push(Stmt::Sync(meet));
     }
 }
