@@ -3,7 +3,7 @@
 use super::data::{self, Place};
 #[cfg(feature = "runtime")]
 use super::gpu;
-use super::subject::{BenchArgs, Subject, check_lines};
+use super::subject::{BenchArgs, Subject};
 use super::{cpu, input, ladder, random, show, suite};
 use crate::error::{Code, Error, Result};
 use crate::gemm::Gemm;
@@ -32,7 +32,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         return random::run(args, count as usize);
     }
     match data::place(args.device.as_deref())? {
-        Place::Cpu => check_lines(args.lines).and_then(|()| cpu::bench(args, &subjects(args, None)?)),
+        Place::Cpu => args.check_for_simulator().and_then(|()| cpu::bench(args, &subjects(args, None)?)),
         #[cfg(feature = "runtime")]
         Place::Gpu(device) => gpu::bench(args, &subjects(args, Some(data::chip(device.info())?))?, &device),
     }

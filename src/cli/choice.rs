@@ -51,7 +51,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let sizes: Vec<Vec<i64>> = args.gemm.iter().map(|s| s.0.clone()).collect();
     let all = args.products(&sizes)?;
     let target = args.target(Some(data::chip(device.info())?), &all)?;
-    let plan = TimeBudget { row_s: SAMPLES_S, ..TimeBudget::default() };
+    let plan = TimeBudget::of_row(args.seconds.unwrap_or(SAMPLES_S));
     let bench = Bench::new(&device, plan, None)?;
     let (mut choices, mut complete) = (Vec::new(), true);
     for product in &all {

@@ -9,7 +9,7 @@ use super::subject::BenchArgs;
 use super::suite::{self, Entry};
 use super::{gpu, plot, show};
 use crate::error::{Code, Error, Result};
-use crate::measure::{Bench, Row, TimeBudget};
+use crate::measure::{Bench, Row};
 use crate::runtime::Device;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -87,7 +87,7 @@ struct Nearest {
 
 /// Measures products and keeps each row as soon as it is measured.
 pub fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<ExitCode> {
-    let plan = TimeBudget { row_s: args.seconds, ..TimeBudget::default() };
+    let plan = args.budget();
     let (target, bench) = (args.target(Some(data::chip(device.info())?), &[])?, Bench::new(device, plan, None)?);
     let head = head(args, device, &target);
     let mut journal =
@@ -181,7 +181,7 @@ fn nearest_aligned(entry: &Entry) -> Result<Entry> {
 fn head(args: &BenchArgs, device: &Device, target: &Target) -> serde_json::Value {
     let info = device.info();
     serde_json::json!({
-        "warploom": env!("CARGO_PKG_VERSION"), "seed": args.seed, "types": args.types, "seconds": args.seconds,
+        "warploom": env!("CARGO_PKG_VERSION"), "seed": args.seed, "types": args.types, "seconds": args.budget().row_s,
         "target": target.to_string(), "device": info.name, "driver": info.driver_version, "data": gpu::data_words(args.seed),
     })
 }

@@ -71,7 +71,7 @@ pub fn once(
 
 /// Measures schedules against cuBLAS.
 pub fn bench(args: &BenchArgs, subjects: &[Subject], device: &Device) -> Result<ExitCode> {
-    let bench = Bench::new(device, TimeBudget::default(), None)?;
+    let bench = Bench::new(device, args.budget(), None)?;
     let mut each = |_, row: &Row| if args.json { json(&record(row, args.seed, device)?) } else { Ok(()) };
     let rows = rows(&bench, subjects, (args.seed, &Compiler::with_lines(args.lines)), &mut each)?;
     let failures = subjects.len() - rows.len();

@@ -5,7 +5,7 @@ use super::data::{self, Place};
 #[cfg(feature = "runtime")]
 use super::lines::Compiler;
 use super::show;
-use super::subject::{BenchArgs, Subject, check_lines};
+use super::subject::{BenchArgs, Subject};
 #[cfg(feature = "runtime")]
 use super::{gpu, input, plot};
 use crate::dtype::DType;
@@ -13,7 +13,7 @@ use crate::error::{Code, Result};
 use crate::gemm::{self, Gemm, Kind, Wgmma};
 use crate::loom::Schedule;
 #[cfg(feature = "runtime")]
-use crate::measure::{Bench, Row, TimeBudget};
+use crate::measure::{Bench, Row};
 #[cfg(feature = "runtime")]
 use crate::runtime::Device;
 use crate::target::Target;
@@ -156,7 +156,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
                     |(n, s): (usize, Schedule)| Subject::new(format!("{}: {}", rungs[n].name, rungs[n].adds), s);
                 subjects.extend(schedules(rungs, gemm, &target)?.into_iter().map(named));
             }
-            check_lines(args.lines).and_then(|()| super::cpu::bench(args, &subjects))
+            args.check_for_simulator().and_then(|()| super::cpu::bench(args, &subjects))
         }
         #[cfg(feature = "runtime")]
         Place::Gpu(device) => on_gpu(args, &products, &device),
@@ -165,7 +165,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
 
 #[cfg(feature = "runtime")]
 fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCode> {
-    let bench = Bench::new(device, TimeBudget::default(), None)?;
+    let bench = Bench::new(device, args.budget(), None)?;
     let (target, mut pictures, mut whole) =
         (args.target(Some(data::chip(device.info())?), products)?, Vec::new(), true);
     let (rungs, compiler) = (rungs(products, &target), Compiler::with_lines(args.lines));

@@ -73,9 +73,9 @@ pub struct BenchArgs {
     /// Measure only the lines of the suite that hold each of these words.
     #[arg(long, value_name = "WORDS", requires = "suite", conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
     pub only: Option<String>,
-    /// Seconds of samples for a row of --suite or --random.
-    #[arg(long, value_name = "S", requires = "record", default_value_t = 1.5, value_parser = seconds, conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]
-    pub seconds: f64,
+    /// Seconds of samples for a row: 1.5 without it, 0.3 for each candidate of --choice.
+    #[arg(long, value_name = "S", value_parser = seconds, conflicts_with = "launch")]
+    pub seconds: Option<f64>,
     /// Measure each at these sizes instead of its own: N, MxNxK or BxMxNxK, separated by commas.
     #[arg(long, value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["gemm", "ladder", "suite", "random", "launch"])]
     pub sizes: Vec<input::Sizes>,
@@ -114,6 +114,24 @@ fn seconds(text: &str) -> std::result::Result<f64, String> {
 }
 
 impl BenchArgs {
+    /// That nothing is asked of the simulator that only a GPU does.
+    pub fn check_for_simulator(&self) -> Result<()> {
+        check_lines(self.lines)?;
+        match self.seconds {
+            Some(_) => {
+                Err(Error::input(Code::CliLaunch, "--seconds samples launches, and this run is on the simulator")
+                    .help("--device 0"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// How much time a row may take.
+    #[cfg(feature = "runtime")]
+    pub fn budget(&self) -> crate::measure::TimeBudget {
+        self.seconds.map(crate::measure::TimeBudget::of_row).unwrap_or_default()
+    }
+
     /// The chip that was named, if one was.
     pub fn named_target(&self) -> Result<Option<Target>> {
         self.target.as_deref().map(Target::parse).transpose()

@@ -24,7 +24,7 @@ use crate::gemm::{self, Gemm, Kind};
 use crate::intrin;
 use crate::loom::Schedule;
 #[cfg(feature = "runtime")]
-use crate::measure::{Bench, Row, TimeBudget};
+use crate::measure::{Bench, Row};
 #[cfg(feature = "runtime")]
 use crate::runtime::Device;
 use crate::target::Target;
@@ -155,7 +155,7 @@ pub(super) fn on_cpu(args: &BenchArgs, entries: &[Entry]) -> Result<ExitCode> {
 
 #[cfg(feature = "runtime")]
 fn on_gpu(args: &BenchArgs, list: &List, device: &Device) -> Result<ExitCode> {
-    let plan = TimeBudget { row_s: args.seconds, ..TimeBudget::default() };
+    let plan = args.budget();
     let (target, bench) = (args.target(Some(data::chip(device.info())?), &[])?, Bench::new(device, plan, None)?);
     let bar = show::bar(list.entries.len());
     let mut done = Vec::new();
@@ -234,12 +234,12 @@ fn record(done: &[Done<'_>], means: &[Mean], bench: &Bench, args: &BenchArgs) ->
         }),
         Err(e) => serde_json::json!({ "asked": entry.line, "wanted": entry.wanted, "error": e.to_string() }),
     });
-    let plan = TimeBudget::default();
+    let plan = args.budget();
     serde_json::json!({
         "warploom": env!("CARGO_PKG_VERSION"),
         "device": bench.device().info(),
         "data": gpu::data_words(args.seed),
-        "pairs": { "seconds": args.seconds, "at most": plan.most_pairs, "order": "ABBA" },
+        "pairs": { "seconds": plan.row_s, "at most": plan.most_pairs, "order": "ABBA" },
         "launch_us": bench.launch_us(),
         "read_bytes_per_second": bench.bytes_per_second(),
         "rows": rows.collect::<Vec<_>>(),

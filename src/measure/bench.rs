@@ -59,6 +59,14 @@ impl Default for TimeBudget {
     }
 }
 
+impl TimeBudget {
+    /// So many seconds of samples a row, and no more than them of preheating between rows.
+    pub fn of_row(seconds: f64) -> TimeBudget {
+        let usual = TimeBudget::default();
+        TimeBudget { rewarm_s: usual.rewarm_s.min(seconds), row_s: seconds, ..usual }
+    }
+}
+
 /// What is measured in a row.
 pub struct Job<'a> {
     /// Name, shape, types and layout as the row shows them.

@@ -369,7 +369,7 @@ fn options_that_would_do_nothing_are_refused() {
         "bench examples/vec_add.loom --only foo",
         "bench examples/vec_add.loom --candidates",
         "bench --ladder --gemm 16 --candidates",
-        "bench examples/vec_add.loom --seconds 2",
+        "bench examples/vec_add.loom --device cpu --seconds 2",
         "bench --suite benches/f32.suite --seconds nan",
         "bench --suite benches/f32.suite --seconds 0",
         "bench examples/vec_add.loom --dtype f16",
