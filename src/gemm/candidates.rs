@@ -35,6 +35,10 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let before = cheaper(spec, target, paying.first()).into_iter().map(|ranked| (ranked.name, ranked.steps));
     let steps: Vec<(String, Steps)> = match !paying.is_empty() {
         true => {
+            let sharing = |w: &Wgmma| match (w.cluster, w.parts) {
+                ([1, 1], _) | (_, 2..) => String::new(),
+                ([rows, columns], _) => format!(", clusters of {rows} x {columns}"),
+            };
             let form = |w: &Wgmma| match (w.pingpong, w.swap_ab) {
                 (false, SwapAb::Straight) => "",
                 (false, SwapAb::Swapped) => ", A and B swapped",
@@ -45,7 +49,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
             paying
                 .iter()
                 .chain(rest)
-                .map(|w| (name("wgmma", w.block, w.parts, w.combine) + form(w), w.steps(spec)))
+                .map(|w| (name("wgmma", w.block, w.parts, w.combine) + form(w) + &sharing(w), w.steps(spec)))
                 .collect()
         }
         false => {

@@ -4,8 +4,9 @@
 //! conflicts. A warp loads the fragments of its next k iteration during the MMAs of this one. ldmatrix.trans transposes 16-bit
 //! operands that are not k-major. No instruction does so for bytes: a separate kernel transposes them (*packing*), and packs operands
 //! whose rows are not aligned to 16 bytes, which cp.async cannot read. Lanes load single elements where ldmatrix has none of their width
-//! (`elements`). Where tiles do not divide the GEMM, the copies or the packing
-//! kernel fill in zeros. Where there are few tiles, k is split across blocks (split-K).
+//! (`elements`). Rows that no cp.async can read also come through registers, element by element, where packing takes longer.
+//! Where tiles do not divide the GEMM, the copies or the packing kernel fill in zeros. Where there are few tiles, k is split across
+//! blocks (split-K).
 //!
 //! From Hopper on TMA loads large tiles of 16-bit operands (`tma`), which leaves more of the power for MMAs; other tiles can be asked
 //! for ([`Mma::by_tma`]).
@@ -21,6 +22,7 @@ mod epilogue;
 mod invariant;
 mod narrow;
 mod tma;
+mod unaligned;
 
 pub use narrow::OperandForm;
 pub use tma::Tma;
@@ -94,9 +96,6 @@ pub enum FragmentBuffers {
     Single,
 }
 
-/// Bytes of the narrowest copies by cp.async.
-const LEAST_PIECE: i64 = 4;
-
 impl Mma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Mma> {
@@ -122,7 +121,9 @@ impl Mma {
         let with = |form: OperandForm| {
             let packed =
                 tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, block, warps, parts, form));
-            let whole = packed.flat_map(|m| std::iter::once(m).chain(m.in_pieces(spec)));
+            let whole = packed.flat_map(|m| {
+                [Some(m), m.in_pieces(spec, target), m.through_registers(spec, target)].into_iter().flatten()
+            });
             whole.flat_map(|m| std::iter::once(m).chain(m.in_cluster(spec, target)))
         };
         let all = OperandForm::of(spec, target).into_iter().flat_map(with);
@@ -209,11 +210,17 @@ impl Mma {
             releases_early: true,
             early_blocks: i64::from(target.device().multiprocessors),
         };
-        // As with wgmma, kernels of one wave use PDL.
-        let begins_early = target.has(Features::GRID_DEPENDENCY) && mma.is_one_wave(spec, target);
         let mma = mma.with_registers(spec, target);
-        let mma = Mma { min_blocks: mma.blocks_by_shared(spec, target), begins_early, ..mma };
-        Mma { releases_early: mma.can_release(spec, target), ..mma }
+        Mma { min_blocks: mma.blocks_by_shared(spec, target), ..mma }.with_early_start(spec, target)
+    }
+
+    /// The same tiles with programmatic dependent launch, as with wgmma where the kernel is one wave. Not where a kernel packs operands: its
+    /// small blocks let the next GEMM begin beside this one, which leaves the multiprocessors uneven. 143x2450x1344 TN of bf16 takes 23.5 us on
+    /// an H100 so and 12.2 without (no record was kept).
+    fn with_early_start(self, spec: &GemmSpec, target: &Target) -> Mma {
+        let packs = self.routes.contains(&Source::Packed);
+        let begins_early = target.has(Features::GRID_DEPENDENCY) && !packs && self.is_one_wave(spec, target);
+        Mma { begins_early, releases_early: self.can_release(spec, target), ..self }
     }
 
     /// The same tiles where a thread has no registers for two sets of fragments: with the shorter instruction of f64, or with one set. f64 NN
@@ -236,10 +243,9 @@ impl Mma {
         self.form.depth(spec).max(self.shape[1])
     }
 
-    /// Whether the next kernel may begin beside the GEMM's own and the multiprocessors stay even. The kernels that pack operands or add parts
-    /// up have small blocks.
+    /// Whether the next kernel may begin beside the GEMM's own and the multiprocessors stay even. The kernels that add parts up have small blocks.
     fn can_release(&self, spec: &GemmSpec, target: &Target) -> bool {
-        let small = self.routes.contains(&Source::Packed) || self.parts > 1 && !self.adds_in_cluster();
+        let small = self.parts > 1 && !self.adds_in_cluster();
         let cluster = if self.adds_in_cluster() { self.parts } else { 1 };
         small || releases_early(self.blocks(spec), self.resident(spec, target), cluster, &target.device())
     }
@@ -261,26 +267,6 @@ impl Mma {
     fn blocks(&self, spec: &GemmSpec) -> i64 {
         let tiles = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1]));
         tiles.saturating_mul(self.parts).saturating_mul(spec.products())
-    }
-
-    /// The same tiles from operands that would be packed because their rows are not aligned to 16 bytes, in copies of 8 or 4 bytes; `None`
-    /// where there are none.
-    fn in_pieces(self, spec: &GemmSpec) -> Option<Mma> {
-        let suits = |operand: Operand| {
-            let packed = self.routes[operand as usize] == Source::Packed;
-            packed && operand.runs_along_k(spec) == operand.along_k(spec) && operand.piece(spec) >= LEAST_PIECE
-        };
-        let known = self.asynchronous && self.form == OperandForm::Stored && spec.a.bits() >= 8;
-        let mut out = self;
-        for operand in Operand::BOTH.into_iter().filter(|operand| known && suits(*operand)) {
-            out.routes[operand as usize] = Source::Direct;
-        }
-        (out != self).then_some(out)
-    }
-
-    /// Whether copies of less than 16 bytes bring an operand.
-    fn copies_pieces(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        self.routes[operand as usize] == Source::Direct && !operand.is_aligned(spec)
     }
 
     /// The number of resident blocks, if it is the same for every register count of a thread. ptxas does not see dynamic shared
@@ -591,6 +577,19 @@ mod tests {
         assert_eq!(choice(4096, 4096, 4096, BYTE, Layout::NT).routes, [Direct, Direct]);
         assert_eq!(choice(4096, 4096, 4096, BYTE, Layout::NN).routes, [Direct, Packed]);
         assert_eq!(choice(4096, 4096, 4096, BYTE, Layout::TN).routes, [Packed, Packed]);
+    }
+
+    #[test]
+    fn thin_tiles_that_no_copy_can_read_come_through_registers() {
+        let bf16 = [DType::Bf16, DType::F32, DType::Bf16];
+        let chosen = choice(26, 4111, 4704, bf16, Layout::TN);
+        assert_eq!((chosen.asynchronous, chosen.routes), (false, [Source::Direct; 2]));
+        assert!(chosen.parts > 1, "{chosen:?}");
+        // Copies of 4 bytes read rows of 4110 elements, and bytes across k are transposed by a kernel of their own.
+        let all = |m, n, types, layout| Mma::candidates(&spec(m, n, 4704, types, layout), &Target::sm_90a());
+        assert!(all(26, 4110, bf16, Layout::TN).iter().all(|m| m.asynchronous));
+        assert!(all(27, 4111, BYTE, Layout::NN).iter().all(|m| m.routes[1] == Source::Packed));
+        assert!(all(27, 4111, bf16, Layout::NN).iter().any(|m| !m.asynchronous));
     }
 
     #[test]

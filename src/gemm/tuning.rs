@@ -35,6 +35,17 @@ pub(super) const MMA_STORE_BYTES: f64 = 32.0;
 pub(super) const MMA_L2_SHARE: f64 = 32.0 / 61.0;
 /// Cycles of a scheduler for a cp.async of a warp with its address and its bounds. An estimate.
 pub(super) const COPY_CYCLES: f64 = 6.0;
+/// The same for a load and a store of elements on their way through registers: 22 with 8 warps on a multiprocessor of an H100 (26x4111x4704 TN of
+/// bf16 in 32 x 64), 40 with 8 (143x2450x1344 TN in 32 x 64; no record was kept).
+pub(super) const LOAD_STORE_CYCLES: f64 = 24.0;
+/// Cycles from a load of a stage to its store: with few blocks 224x13x272 TN of bf16 takes 1600 a stage on an H100 (no record was kept).
+pub(super) const LOAD_STORE_LATENCY: f64 = 1600.0;
+/// Cycles of a warp for each line of rows across k that it copies: 10720x8x1216 TN of bf16 takes 2100, 1500 and 1280 cycles a stage on an H100 in
+/// 32 x 16, 64 x 16 and 128 x 16 of one, two and four warps, of which 770 are counted otherwise (no record was kept).
+pub(super) const LINE_CYCLES: f64 = 10.0;
+/// Cycles that each further block on a multiprocessor adds: of one stage, 24x5632x64 TT of f16 takes 5.2 us on an H100 in 352 blocks of one warp,
+/// 3.5 in 176, 2.7 in 88 of two (no record was kept). Those are 1000 to 2000 cycles; the figure is lower, as long sums hide a part of them.
+pub(super) const MMA_BLOCK: f64 = 700.0;
 /// Cycles of a scheduler to unpack a word of eight 4-bit integers of each lane to bytes: six operations at 16 lanes a cycle.
 pub(super) const UNPACK_CYCLES: f64 = 12.0;
 
@@ -77,6 +88,9 @@ pub(super) const WGMMA_PROLOGUE: f64 = 1400.0;
 pub(super) const WGMMA_STORE_BYTES: f64 = 2048.0 / 45.0;
 /// The share of the bytes from L2 that TMA loads reach beside MMAs: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
 pub(super) const WGMMA_L2_SHARE: f64 = 40.0 / 61.0;
+/// Cycles of a block for the barriers of its cluster at the start and the end. An estimate: 168x6272x544 NT of f16 takes 6.6 us on an H100 in
+/// 64 x 176 in clusters of two and 5.8 in 64 x 88 alone, of which the model saw none.
+pub(super) const CLUSTER_ENDS: f64 = 1500.0;
 /// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
 /// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).
 pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
@@ -85,6 +99,9 @@ pub(super) const UNALIGNED_READS: f64 = 1.5;
 /// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and cycles
 /// behind a tile of the latter (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl).
 pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
+/// The share of the bytes from L2 that warpgroups in ping-pong reach: 54 of 61 a cycle. On an H100 6144x1536x6144 TT of f16 takes 283k cycles in
+/// 256 x 144, which would take 232k by its MMAs and asks for 58 bytes a cycle; 256 x 168, which asks for 54, reaches its MMAs at 8192^3.
+pub(super) const PINGPONG_L2_SHARE: f64 = 54.0 / 61.0;
 pub(super) const COOPERATIVE_BUBBLE: f64 = 40.0;
 pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;
 /// The share of the cooperative cycles that ping-pong must stay below: smaller tiles move more bytes, which takes power, and so time where

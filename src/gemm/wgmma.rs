@@ -10,6 +10,7 @@
 
 mod cost;
 mod invariant;
+mod partners;
 mod pingpong;
 mod reason;
 mod registers;
@@ -191,9 +192,11 @@ impl Wgmma {
         // shifts. The model counts no divisions. On an H100 the tiles take 12.9 and 9.6 us for 3x63x8191x128
         // (h100-2026-11-25/choice.md).
         let split: Vec<_> = all.iter().flat_map(|w| w.split(spec, target)).collect();
+        let partners: Vec<_> = all.iter().filter_map(|w| w.with_partner(spec, target)).collect();
         let halved: Vec<_> = all.iter().chain(&split).filter_map(|w| w.with_half_the_ring(spec, target)).collect();
         all.retain(|w| w.stores_by_tma() || w.block[1].count_ones() == 1);
         all.extend(split);
+        all.extend(partners);
         let device = target.device();
         let all = halved.into_iter().chain(all);
         let works = all.map(|w| (w.work(spec, target), w)).collect();
@@ -241,9 +244,7 @@ impl Wgmma {
         w.producer = w.persistent;
         // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
         let unaligned = Wgmma::has_unaligned_rows(spec, routes);
-        // The longer side of a tile is shared.
-        let shared = usize::from(block[0] > block[1] && many);
-        let partners = up([spec.m, spec.n][shared], block[shared]);
+        let (shared, partners) = w.shared_side(spec, many);
         if unaligned && w.stores_by_tma() && spec.batch.is_none() && (partners % 2 == 0 || many && partners > 1) {
             w.producer = true;
             w.cluster[shared] = 2;

@@ -4,7 +4,7 @@ use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
 use crate::gemm::work::{ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes};
-use crate::target::{LANES, SCHEDULERS, Target};
+use crate::target::{LANES, LINE, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 impl Mma {
@@ -26,14 +26,17 @@ impl Mma {
         };
         let used: f64 = Operand::BOTH.into_iter().map(|operand| self.moved(spec, operand)).sum();
         let stage = tuning::MMA_STAGE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
-        // Copies of less than 16 bytes for each lane of a warp.
-        let pieces = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
-        let copies: f64 =
-            pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 / o.piece(spec) as f64).sum();
+        let copying = self.copying(spec);
+        let lone = (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage + self.lines(spec);
+        let loads = tuning::LOAD_STORE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
         Work {
             mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64,
-            issue: per_scheduler * unpack + copies * tuning::COPY_CYCLES / SCHEDULERS as f64,
-            latency: (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage,
+            issue: per_scheduler * unpack + copying / SCHEDULERS as f64,
+            // Tiles on their way through registers are loaded during the products of the stage before, and stored after them.
+            latency: match self.asynchronous {
+                true => lone,
+                false => lone.max(loads) + copying / (self.warps[0] * self.warps[1]) as f64,
+            },
             l2_bytes: MMA_DEPTH as f64 * used,
             l2_share: tuning::MMA_L2_SHARE,
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
@@ -41,7 +44,7 @@ impl Mma {
             epilogue: match self.adds_in_cluster() {
                 true => sharing_out(self.block, self.parts, false),
                 false => (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
-            },
+            } + tuning::MMA_BLOCK,
             tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
             resident: self.resident(spec, target),
             memory_bytes: Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum(),
@@ -52,15 +55,37 @@ impl Mma {
         }
     }
 
+    /// Cycles of the issue slots for the copies of a k iteration, of less than 16 bytes for each lane of a warp: one instruction with its
+    /// address and its bounds, or a load and a store.
+    fn copying(&self, spec: &GemmSpec) -> f64 {
+        let pieces = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
+        let copies: f64 =
+            pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 / o.piece(spec) as f64).sum();
+        copies * if self.asynchronous { tuning::COPY_CYCLES } else { tuning::LOAD_STORE_CYCLES }
+    }
+
+    /// Cycles of a warp in a k iteration for copies of rows across k, each of which meets as many lines as it has rows.
+    fn lines(&self, spec: &GemmSpec) -> f64 {
+        let across = Operand::BOTH.into_iter().filter(|operand| !operand.runs_along_k(spec));
+        let lines = |operand: Operand| {
+            let row = self.row(spec, operand).min(operand.rows(spec)) * self.form.bits(spec);
+            up(row, 8 * LINE) * self.form.depth(spec)
+        };
+        let all = across.map(lines).sum::<i64>() as f64;
+        tuning::LINE_CYCLES * all / (self.warps[0] * self.warps[1]) as f64
+    }
+
     /// Rows or columns of a tile that are in C, which move their bytes; what lies beyond is filled in.
     fn moved(&self, spec: &GemmSpec, operand: Operand) -> f64 {
         let size = operand.rows(spec);
         size as f64 / up(size, self.block[operand as usize]) as f64 * self.short_rows(spec, operand)
     }
 
-    /// How many times the bytes are moved of an operand whose rows in a tile are shorter than what memory reads at once.
+    /// How many times the bytes are moved of an operand whose rows in a tile are shorter than what memory reads at once, or across k: there
+    /// each row costs an access more.
     fn short_rows(&self, spec: &GemmSpec, operand: Operand) -> f64 {
-        (8.0 * ACCESS / (self.row(spec, operand) * self.form.bits(spec)) as f64).max(1.0)
+        let access = 8.0 * ACCESS / (self.row(spec, operand) * self.form.bits(spec)) as f64;
+        if operand.runs_along_k(spec) { access.max(1.0) } else { 1.0 + access }
     }
 
     /// Blocks that a multiprocessor has room for.
@@ -82,11 +107,13 @@ impl Mma {
         let unpacked = if self.form == OperandForm::Unpacked { (wm + wn) / 2 } else { 0 };
         let set = (wm + wn) * self.loaded_terms(spec) * self.form.bits(spec) / (32 * LANES);
         let form = set * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
-        let copied = if self.asynchronous {
-            0
-        } else {
-            (self.block[0] + self.block[1]) * self.bk * self.form.bits(spec) / 32 / self.threads()
+        // An element that is loaded by itself has a register to itself.
+        let on_the_way = |operand: Operand| {
+            let bits = self.form.bits(spec);
+            let register = if self.copies_pieces(spec, operand) { 8 * operand.piece(spec).min(4) } else { 32 };
+            self.block[operand as usize] * self.bk * bits / register / self.threads()
         };
+        let copied = if self.asynchronous { 0 } else { Operand::BOTH.into_iter().map(on_the_way).sum() };
         accumulators + form + copied + tuning::ADDRESS_REGISTERS
     }
 

@@ -1,7 +1,8 @@
 //! Tiles by mma.sync that all sum the elements of C in one order: k is divided into so many parts, and each part is summed in steps of an
 //! instruction in ascending k, with as many zeros behind it. Tiles, warps, stages and copies may differ.
 
-use super::{Epilogue, LEAST_PIECE, Mma, Operand, epilogue, ring, up};
+use super::unaligned::LEAST_PIECE;
+use super::{Epilogue, Mma, Operand, epilogue, ring, up};
 use crate::gemm::work::ranked;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;

@@ -60,7 +60,8 @@ impl Wgmma {
 
     /// Tiles of C.
     pub(super) fn tiles(&self, spec: &GemmSpec) -> i64 {
-        up(spec.m, self.block[0]) * up(spec.n, self.block[1]) * spec.products()
+        let along = |d: usize| up([spec.m, spec.n][d], self.block[d] * self.cluster[d]) * self.cluster[d];
+        along(0) * along(1) * spec.products()
     }
 
     /// Blocks of the grid.
@@ -91,20 +92,22 @@ impl Wgmma {
         let common = Work {
             mma: (2 * m * n * self.bk) as f64 / rate,
             tiles: self.blocks(spec),
-            prologue: tuning::WGMMA_PROLOGUE,
+            prologue: tuning::WGMMA_PROLOGUE + if self.cluster == [1, 1] { 0.0 } else { tuning::CLUSTER_ENDS },
             memory_bytes: Operand::BOTH.into_iter().map(|operand| operand_bytes(spec, operand)).sum(),
             flight_bytes: ((self.stages - 1) * fetched) as f64,
             ..Work::NONE
         };
         let stages = self.k_stages(spec) as f64;
         if self.pingpong {
-            // Bytes from L2 and through shared memory are left out: at the widths of ping-pong the MMAs take longer. The prologue
-            // and the epilogue of a warpgroup overlap the MMAs of the other.
+            // Bytes through shared memory are left out: at the widths of ping-pong the MMAs take longer. The prologue and the epilogue of a
+            // warpgroup overlap the MMAs of the other.
             let iterations = stages * self.warpgroups as f64;
             // Each warpgroup reads the operand that they share, the second a whole tile later.
             let again = operand_bytes(spec, self.swap_ab.columns());
             let memory_bytes = common.memory_bytes + again;
-            return Work { bubble: tuning::PINGPONG_BUBBLE, iterations, prologue: 0.0, memory_bytes, ..common };
+            let (bubble, l2_bytes, l2_share) =
+                (tuning::PINGPONG_BUBBLE, self.l2_bytes(spec), tuning::PINGPONG_L2_SHARE);
+            return Work { bubble, iterations, prologue: 0.0, memory_bytes, l2_bytes, l2_share, ..common };
         }
         let [m, n] = self.block;
         let stored = if self.parts > 1 { bytes(spec.acc) } else { bytes(spec.out) };
@@ -132,25 +135,28 @@ impl Wgmma {
     }
 
     /// Cycles of the tiles of the busiest multiprocessor, by which ping-pong and cooperative warpgroups are compared: MMAs and the
-    /// bubbles around them, or device memory. Ping-pong with 256 x 112 reads B twice for 256x28672x8192 NT of f16, which takes 330 us on an
+    /// bubbles around them, device memory, or in ping-pong L2. Ping-pong with 256 x 112 reads B twice for 256x28672x8192 NT of f16, which takes 330 us on an
     /// H100, the library 197 (no record was kept).
     pub(super) fn mma_cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let work = self.work(spec, target);
         let epilogue = if self.pingpong { 0.0 } else { tuning::COOPERATIVE_EPILOGUE };
         let bubble = if self.pingpong { work.bubble } else { tuning::COOPERATIVE_BUBBLE };
         let device = target.device();
-        let Work { mma, iterations, tiles, .. } = work;
-        cycles(&Work { mma, bubble, iterations, tiles, epilogue, ..Work::NONE }, &device).max(memory(&work, &device))
+        let Work { mma, iterations, tiles, l2_share, .. } = work;
+        let l2_bytes = if self.pingpong { work.l2_bytes } else { 0.0 };
+        let multiplying = Work { mma, bubble, iterations, tiles, epilogue, l2_bytes, l2_share, ..Work::NONE };
+        cycles(&multiplying, &device).max(memory(&work, &device))
     }
 
-    /// Bytes that a stage reads from L2. A row that begins anywhere in a line comes as two reads, unless two blocks share it.
+    /// Bytes that a stage reads from L2. A row that begins anywhere in a line comes as two reads, unless two blocks share it. What blocks
+    /// share is read once for all of them.
     fn l2_bytes(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
             let crosses =
                 in_bytes(operand.multiple(spec), spec) % LINE != 0 && self.routes[operand as usize] == Source::Direct;
-            let alone = self.cluster[operand.other() as usize] == 1;
-            let reads = if crosses && alone { tuning::UNALIGNED_READS } else { 1.0 };
-            in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads
+            let sharers = self.cluster[operand.other() as usize];
+            let reads = if crosses && sharers == 1 { tuning::UNALIGNED_READS } else { 1.0 };
+            in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads / sharers as f64
         };
         Operand::BOTH.into_iter().map(one).sum()
     }

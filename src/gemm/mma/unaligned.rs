@@ -1,0 +1,48 @@
+//! Tiles of the recipe by mma.sync whose operands have rows that are not aligned to 16 bytes, without a kernel that packs them.
+
+use super::{Mma, Operand, OperandForm, Source};
+use crate::target::Target;
+use crate::te::GemmSpec;
+
+/// Bytes of the narrowest copies by cp.async.
+pub(super) const LEAST_PIECE: i64 = 4;
+
+impl Mma {
+    /// The same tiles from operands that would be packed because their rows are not aligned to 16 bytes, in copies of 8 or 4 bytes; `None`
+    /// where there are none.
+    pub(super) fn in_pieces(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
+        let out = self.unpacked(spec, LEAST_PIECE).filter(|m| *m != self)?;
+        Some(out.with_early_start(spec, target))
+    }
+
+    /// The same tiles from operands that would be packed and that no asynchronous copy can read: threads load them element by element, and
+    /// store them to shared memory. `None` where there are none. On an H100 26x4111x4704 TN of bf16 takes 23.4 us so, 42.3 packed;
+    /// 1000x1870x17 NT of f16 4.4 and 6.3 (no record was kept).
+    pub(super) fn through_registers(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
+        let out = self.unpacked(spec, 1)?;
+        let narrow = |operand: &Operand| out.copies_pieces(spec, *operand) && operand.piece(spec) < LEAST_PIECE;
+        let any = Operand::BOTH.iter().any(narrow);
+        let out = Mma { asynchronous: false, stages: 2, min_blocks: None, ..out };
+        any.then(|| out.with_early_start(spec, target))
+    }
+
+    /// The same tiles from operands as they are, where their rows consist of pieces of so many bytes at least; `None` where copies have one
+    /// way alone.
+    fn unpacked(self, spec: &GemmSpec, piece: i64) -> Option<Mma> {
+        let suits = |operand: Operand| {
+            let packed = self.routes[operand as usize] == Source::Packed;
+            packed && operand.runs_along_k(spec) == operand.along_k(spec) && operand.piece(spec) >= piece
+        };
+        let known = self.asynchronous && self.form == OperandForm::Stored && spec.a.bits() >= 8;
+        let mut out = self;
+        for operand in Operand::BOTH.into_iter().filter(|operand| suits(*operand)) {
+            out.routes[operand as usize] = Source::Direct;
+        }
+        known.then_some(out)
+    }
+
+    /// Whether copies of less than 16 bytes bring an operand.
+    pub(super) fn copies_pieces(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        self.routes[operand as usize] == Source::Direct && !operand.is_aligned(spec)
+    }
+}
