@@ -57,6 +57,7 @@ mod reach;
 mod recommended;
 mod reductions;
 mod register_prefetch;
+mod replicated_fragments;
 mod roles;
 mod sample;
 mod scan;
