@@ -9,6 +9,7 @@ mod analysis;
 mod auto;
 mod bit_products;
 mod bits;
+mod block_scales;
 mod book;
 mod bulk;
 mod cases;
