@@ -27,7 +27,7 @@ pub struct What {
     /// f16, bf16 or f32.
     #[arg(long, value_name = "KIND", value_parser = row_kind, requires = "size", conflicts_with_all = ["file", "gemm", "kind", "layout"])]
     rows: Option<RowKind>,
-    /// What follows the product of --gemm, in the words of builder lines: "bias gelu residual", "row_scales column_scales".
+    /// What follows the product of --gemm, in the words of builder lines: "bias gelu residual", "row_scales column_scales", "block_scales".
     #[arg(long, value_name = "STEPS", requires = "gemm", conflicts_with_all = ["kind", "invariant"])]
     epilogue: Option<String>,
     /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result, or A*B>accumulators>result.
@@ -43,6 +43,10 @@ pub struct What {
     /// instruction, the order of k and its split are the same for every M.
     #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind"])]
     invariant: bool,
+    /// Steps for --gemm of 8-bit floats by which tensor cores sum 128 terms at a time, and threads add these partial sums up in f32: tensor cores
+    /// keep 13 bits of the fraction of a sum.
+    #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind", "epilogue", "invariant"])]
+    promoted: bool,
     /// Compile for this chip instead of the file's. Without it, --gemm is for the GPU's own chip; without a GPU for sm_90a where
     /// that has wgmma for the types, else for sm_90.
     #[arg(long, value_name = "sm_XX")]
@@ -110,6 +114,7 @@ impl What {
                     (Some(kind), _) => kind.schedule(&product, &target)?,
                     (None, Some(steps)) => gemm::recommend_for(&with_epilogue(&product, steps)?, &target)?,
                     (None, None) if self.invariant => gemm::recommend_invariant(&product, &target)?,
+                    (None, None) if self.promoted => gemm::recommend_promoted(&product, &target)?,
                     (None, None) => gemm::recommend(&product, &target)?,
                 }
             }
@@ -253,8 +258,10 @@ pub fn text(file: &Path) -> Result<String> {
 
 /// A title for a schedule: its program with the sizes.
 pub fn title(schedule: &Schedule) -> String {
-    let product =
-        |s: &GemmSpec| format!("{} {} {} {}", schedule.program.name, words(&s.sizes()), types(s), s.layout.name());
+    let product = |s: &GemmSpec| {
+        let scales = if s.block_scales { " block_scales" } else { "" };
+        format!("{} {} {} {}{scales}", schedule.program.name, words(&s.sizes()), types(s), s.layout.name())
+    };
     match Known::of(&schedule.program) {
         Some(Known::Gemm(s)) => product(&s),
         Some(Known::GemmWith(s, steps)) => {

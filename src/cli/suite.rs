@@ -3,12 +3,13 @@
 //! A line of the list is a product and what is asked of it; `#` begins a comment:
 //!
 //! ```text
-//! TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO]
+//! TYPES LAYOUT SIZE [block_scales] [KIND] [beside TYPES LAYOUT] [>= RATIO]
 //! f16 NT 4096 >= 0.65
 //! f16 NN 64x512x512x512 >= 1       # a batch of 64
 //! mean >= 1.01                     # of the ratios above, up to the mean before
 //! s8 NN 4096 beside s8 NT          # the library's product of another layout or of other types, at the same size
 //! f16 NT 1024x512x2048 simt        # a kind of code instead of the recommended steps
+//! e4m3 NT 4096 block_scales        # with scales of blocks
 //! ```
 
 use super::data::{self, Place};
@@ -92,8 +93,9 @@ impl Entry {
     /// Parses a line without its comment.
     pub fn parse(line: &str) -> Result<Entry> {
         let wrong = |what: &str| {
-            Error::input(Code::CliSuite, format!("`{line}` {what}"))
-                .help("TYPES LAYOUT SIZE [KIND] [beside TYPES LAYOUT] [>= RATIO], such as f16 NT 4096 >= 0.65")
+            Error::input(Code::CliSuite, format!("`{line}` {what}")).help(
+                "TYPES LAYOUT SIZE [block_scales] [KIND] [beside TYPES LAYOUT] [>= RATIO], such as f16 NT 4096 >= 0.65",
+            )
         };
         let words: Vec<&str> = line.split_whitespace().collect();
         let [types, layout, size, rest @ ..] = &words[..] else { return Err(wrong("is not a GEMM")) };
@@ -104,6 +106,7 @@ impl Entry {
         while let Some(word) = rest.next() {
             match (*word, Kind::parse(word)) {
                 (_, Some(kind)) => entry.kind = Some(kind),
+                ("block_scales", _) => entry.gemm = entry.gemm.block_scales(),
                 ("beside", _) => {
                     let (Some(types), Some(layout)) = (rest.next(), rest.next()) else {
                         return Err(wrong("needs types and a layout after `beside`"));

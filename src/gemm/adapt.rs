@@ -105,7 +105,8 @@ impl<'a> Adapter<'a> {
         let (block, buffer) = if form.outputs.is_empty() { ("C", "C") } else { ("mma", "acc") };
         names.insert((Kind::Block, block.into()), form.sums.block.clone());
         names.insert((Kind::Buffer, buffer.into()), form.sums.buffer.clone());
-        for (operand, name) in ["A", "B"].into_iter().zip(&form.operands) {
+        let scales = ["a_scales", "b_scales"].into_iter().zip(form.scales.iter().flatten());
+        for (operand, name) in ["A", "B"].into_iter().zip(&form.operands).chain(scales) {
             names.insert((Kind::Buffer, operand.into()), name.clone());
         }
         let of_output = |place: &super::program::Place| {

@@ -40,6 +40,8 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
                 ([rows, columns], _) => format!(", clusters of {rows} x {columns}"),
             };
             let form = |w: &Wgmma| match (w.pingpong, w.swap_ab) {
+                _ if w.promoted && w.cluster != [1, 1] => " with promoted sums in clusters",
+                _ if w.promoted => " with promoted sums",
                 (false, SwapAb::Straight) => "",
                 (false, SwapAb::Swapped) => ", A and B swapped",
                 (true, SwapAb::Straight) => " in ping-pong",

@@ -138,6 +138,9 @@ impl Mma {
 
     /// What keeps a product from its tensor cores.
     pub fn lacks(spec: &GemmSpec, target: &Target) -> Option<&'static str> {
+        if spec.block_scales {
+            return Some("the recipe multiplies no partial sums by scales of blocks");
+        }
         if OperandForm::of(spec, target).is_empty() {
             return Some("the chip has no mma.sync for these types with matching ldmatrix loads");
         }

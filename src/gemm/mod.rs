@@ -42,7 +42,7 @@ use operand::Operand;
 use program::Product;
 #[doc(hidden)]
 pub use random::random;
-pub use recommend::{recommend, recommend_for};
+pub use recommend::{recommend, recommend_for, recommend_promoted};
 
 // The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.
 #[doc(hidden)]
@@ -121,6 +121,15 @@ impl Gemm {
     #[must_use]
     pub fn layout(mut self, layout: Layout) -> Gemm {
         self.spec.layout = layout;
+        self
+    }
+
+    /// Multiplies each term by the scales of its blocks: a value for each row of A and 128 of k in input `a_scales` \[K / 128, M\], and one for
+    /// each 128 columns of B and 128 of k in input `b_scales` \[N / 128, K / 128\], behind the dimension of a batch. Extents are rounded up, and
+    /// scales are of the accumulators' type. The inputs are between B and those of the epilogue.
+    #[must_use]
+    pub fn block_scales(mut self) -> Gemm {
+        self.spec.block_scales = true;
         self
     }
 

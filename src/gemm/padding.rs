@@ -26,6 +26,11 @@ impl Padding {
         self.pads(operand as usize) || self.pads(2)
     }
 
+    /// Whether the tiles reach beyond the last row of C.
+    pub fn pads_rows(&self) -> bool {
+        self.pads(0)
+    }
+
     /// Whether the tiles reach beyond C.
     pub fn pads_result(&self) -> bool {
         self.pads(0) || self.pads(1)

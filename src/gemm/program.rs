@@ -11,7 +11,7 @@ use crate::error::{Code, Error, Result};
 use crate::ir::reduction::{Combiner, Reduction};
 use crate::ir::{Axis, BinOp, Block, Buffer, BufferId, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Var, visit};
 use crate::schedule::{self, Step, Steps};
-use crate::te::{self, GemmSpec, Known, Layout};
+use crate::te::{self, GemmSpec, Known, Layout, SCALE_BLOCK};
 
 /// Threads of a block of a kernel for an elementwise block alone.
 const THREADS: i64 = 256;
@@ -38,6 +38,8 @@ pub(super) struct Form {
     pub sums: Place,
     /// Its operands, by the names of their buffers.
     pub operands: [String; 2],
+    /// The scales of blocks, if there are any.
+    pub scales: Option<[String; 2]>,
     /// The blocks that read the accumulators and write outputs; none where the accumulators are the output.
     pub outputs: Vec<Place>,
 }
@@ -103,8 +105,13 @@ struct Sum<'a> {
     loops: Vec<&'a For>,
     result: (BufferId, &'a [Index]),
     /// The two factors, in the order of the text.
-    factors: [(BufferId, &'a [Index]); 2],
+    factors: [Read<'a>; 2],
+    /// The scales of blocks: none, or two.
+    scales: Vec<Read<'a>>,
 }
+
+/// An element that a term reads.
+type Read<'a> = (BufferId, &'a [Index]);
 
 impl<'a> Sum<'a> {
     fn find(func: &'a Func) -> Result<Sum<'a>> {
@@ -130,10 +137,11 @@ impl<'a> Sum<'a> {
         };
         let [Stmt::Store(store)] = &block.body[..] else { return Err(wrong("is no sum of one term")) };
         let acc = func.buffer(store.buffer).dtype;
-        let factors = term(store.buffer, &store.value).and_then(|term| match term {
-            Expr::Bin(BinOp::Mul, a, b) => Some([factor(func, a, acc)?, factor(func, b, acc)?]),
-            _ => None,
-        });
+        let read = term(store.buffer, &store.value).and_then(|term| factors(func, term, acc)).unwrap_or_default();
+        // Scales are read at quotients of iterators, operands at iterators.
+        let is_scale = |(_, at): &Read| read.len() == 4 && at.iter().any(|i| i.as_var().is_none());
+        let (scales, operands): (Vec<Read>, Vec<Read>) = read.iter().partition(|read| is_scale(read));
+        let factors = <[Read; 2]>::try_from(operands).ok();
         let factors = factors.ok_or_else(|| {
             let help = "compute each operand in a block of its own: W[i, k] f16 = f16(Q[i, k])*S[i]";
             wrong(&format!("does not sum products of two elements, as they are or converted to {acc}")).help(help)
@@ -143,7 +151,7 @@ impl<'a> Sum<'a> {
             let error = wrong(&format!("multiplies {buffer} by itself, and recipes stage two operands"));
             return Err(error.help(format!("a second input that the caller passes {buffer} for")));
         }
-        Ok(Sum { block, loops, result: (store.buffer, &store.indices), factors })
+        Ok(Sum { block, loops, result: (store.buffer, &store.indices), factors, scales })
     }
 
     /// The product without what follows it: its C are the accumulators.
@@ -188,7 +196,30 @@ impl<'a> Sum<'a> {
         let [a, b, acc] = buffers.map(|buffer| buffer.dtype);
         let [a_row, b_row, c_row] = buffers.map(row_stride);
         let spec = GemmSpec::of(extent(i)?, extent(j)?, extent(k)?, acc, layout).types(a, b, acc, acc);
+        let spec = spec.block_scales(!self.scales.is_empty());
         Ok(spec.batch(batch).row_strides([a_row?, b_row?, c_row?]))
+    }
+
+    /// The scales of rows of A and of squares of B, if there are scales.
+    fn scales(&self, func: &Func) -> Result<Option<[BufferId; 2]>> {
+        let ([.., row, column], [x, y]) = (self.result.1, &self.scales[..]) else { return Ok(None) };
+        let lead = &self.result.1[..self.result.1.len() - 2];
+        let k = self.block.iters.iter().find(|it| it.kind == IterKind::Reduce).map(|it| Index::Var(it.var));
+        let block = |index: &Index| index.clone().floordiv(SCALE_BLOCK);
+        let k = block(&k.unwrap_or(Index::Int(0)));
+        let at = |last: [Index; 2]| lead.iter().cloned().chain(last).collect::<Vec<_>>();
+        let [of_a, of_b] = [at([k.clone(), row.clone()]), at([block(column), k])];
+        match (x.1 == of_a && y.1 == of_b, x.1 == of_b && y.1 == of_a) {
+            (true, _) => Ok(Some([x.0, y.0])),
+            (_, true) => Ok(Some([y.0, x.0])),
+            _ => {
+                let error = self.layout(
+                    func,
+                    "scales terms otherwise than by a_scales[k // 128, i] and b_scales[j // 128, k // 128]".into(),
+                );
+                Err(error.help("the word `block_scales` of a builder line shows the form"))
+            }
+        }
     }
 
     /// The operand that gives the rows of the result, and the one that gives its columns.
@@ -246,6 +277,20 @@ fn term(buffer: BufferId, value: &Expr) -> Option<&Expr> {
     }
 }
 
+/// The elements that a product reads, each as it is or converted to the type of the accumulators; of one factor none.
+fn factors<'a>(func: &'a Func, value: &'a Expr, acc: crate::DType) -> Option<Vec<Read<'a>>> {
+    match value {
+        Expr::Bin(BinOp::Mul, a, b) => {
+            let all = |e: &'a Expr| match e {
+                Expr::Bin(BinOp::Mul, ..) => factors(func, e, acc),
+                _ => Some(vec![factor(func, e, acc)?]),
+            };
+            Some([all(a)?, all(b)?].concat())
+        }
+        _ => None,
+    }
+}
+
 /// The element that a factor is, as it is or converted to the type of the accumulators.
 fn factor<'a>(func: &Func, value: &'a Expr, acc: crate::DType) -> Option<(BufferId, &'a [Index])> {
     let value = match value {
@@ -296,7 +341,9 @@ impl Form {
     fn of(program: &Func, sums: &Sum<'_>) -> Result<Form> {
         let operands = sums.operands(program)?.map(|(buffer, _)| program.buffer(buffer).name.clone());
         let place = Place::of(program, sums.block, sums.result.0, &sums.loops);
-        let whole = Form { before: Vec::new(), func: program.clone(), sums: place, operands, outputs: Vec::new() };
+        let scales = sums.scales(program)?.map(|all| all.map(|buffer| program.buffer(buffer).name.clone()));
+        let (before, func, outputs) = (Vec::new(), program.clone(), Vec::new());
+        let whole = Form { before, func, sums: place, operands, scales, outputs };
         let inlined = whole.clone().inlined();
         // Outputs that the accumulators cannot be converted to on their way get kernels of their own, and with them all others.
         let (mut form, outputs) = match inlined.outputs() {
@@ -327,7 +374,8 @@ impl Form {
     }
 
     fn is_operand(&self, buffer: BufferId) -> bool {
-        self.operands.contains(&self.func.buffer(buffer).name)
+        let name = &self.func.buffer(buffer).name;
+        self.operands.iter().chain(self.scales.iter().flatten()).any(|own| own == name)
     }
 
     /// The blocks that are not the product's.

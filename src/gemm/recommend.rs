@@ -60,21 +60,40 @@ pub fn recommend_for(program: &Func, target: &Target) -> Result<Schedule> {
     recommend_product(&Product::of(program)?, target)
 }
 
+/// [`recommend`] for sums that keep the bits of f32: tensor cores add products of 8-bit floats with 13 bits of a fraction, so they sum 128 terms at
+/// a time, and threads add these partial sums up. GEMMs of other types, and those that no recipe by wgmma suits, have the steps of
+/// [`recommend`].
+///
+/// # Errors
+/// Those of [`recommend`].
+pub fn recommend_promoted(gemm: &Gemm, target: &Target) -> Result<Schedule> {
+    let product = Product::of_gemm(gemm)?;
+    let tiles = Wgmma::promoted_tiles(&product.spec, target);
+    match with_reason(&product, target, tiles.first())? {
+        Some(out) => Ok(out),
+        None => recommend_product(&product, target),
+    }
+}
+
+/// The schedule of tiles by wgmma, with a remark that says why, if it lowers.
+fn with_reason(product: &Product, target: &Target, tiles: Option<&Wgmma>) -> Result<Option<Schedule>> {
+    let Some(chosen) = tiles else { return Ok(None) };
+    let spec = &product.spec;
+    let Some(mut out) = scheduled(product, target, chosen.steps(spec))? else { return Ok(None) };
+    // The instruction's step says why the tiles are as they are.
+    let multiplies = |step: &&mut Step| step.args().find_word("row").is_some_and(|row| row.starts_with("wgmma."));
+    if let Some(step) = out.steps.iter_mut().find(multiplies) {
+        *step = step.clone().with_remark(chosen.reason(spec, target));
+    }
+    Ok(Some(out).filter(lowers))
+}
+
 fn recommend_product(product: &Product, target: &Target) -> Result<Schedule> {
     let spec = &product.spec;
     let wgmma = Wgmma::paying(spec, target);
     let ordinary = cheaper(spec, target, wgmma.first());
-    if let Some(chosen) = wgmma.first().filter(|_| ordinary.is_empty())
-        && let Some(mut out) = scheduled(product, target, chosen.steps(spec))?
-    {
-        // The instruction's step says why the tiles are as they are.
-        let multiplies = |step: &&mut Step| step.args().find_word("row").is_some_and(|row| row.starts_with("wgmma."));
-        if let Some(step) = out.steps.iter_mut().find(multiplies) {
-            *step = step.clone().with_remark(chosen.reason(spec, target));
-        }
-        if lowers(&out) {
-            return Ok(out);
-        }
+    if let Some(out) = with_reason(product, target, wgmma.first().filter(|_| ordinary.is_empty()))? {
+        return Ok(out);
     }
     let ordinary = ordinary.into_iter().map(|ranked| ranked.steps);
     first_that_lowers(product, target, ordinary.chain(tensor(spec, target)).chain(simt(spec, target)))
@@ -83,6 +102,10 @@ fn recommend_product(product: &Product, target: &Target) -> Result<Schedule> {
 /// The recipes without tensor cores that take fewer cycles than the best with them, `wgmma` or one by mma.sync: operands of small and thin
 /// GEMMs need no kernel that packs or transposes them. None where there is no recipe with tensor cores.
 pub(super) fn cheaper(spec: &GemmSpec, target: &Target, wgmma: Option<&Wgmma>) -> Vec<Ranked> {
+    // Ordinary code scales each term instead of 128 at a time.
+    if spec.block_scales && wgmma.is_some() {
+        return Vec::new();
+    }
     let least = match wgmma {
         Some(wgmma) => Some(wgmma.cycles_with_packing(spec, target)),
         None => Mma::least_cycles(spec, target),

@@ -104,6 +104,9 @@ pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
 pub(super) const PINGPONG_L2_SHARE: f64 = 54.0 / 61.0;
 pub(super) const COOPERATIVE_BUBBLE: f64 = 40.0;
 pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;
+/// Cycles from the last wgmma of a stage to the first of the next besides the additions of partial sums: the wait, the barrier of the next
+/// stage, and the descriptors. An estimate.
+pub(super) const PROMOTION_LATENCY: f64 = 100.0;
 /// The share of the cooperative cycles that ping-pong must stay below: smaller tiles move more bytes, which takes power, and so time where
 /// power is the limit (h200-2026-11-23/turns_variants.jsonl).
 pub(super) const PINGPONG_GAIN: f64 = 0.98;

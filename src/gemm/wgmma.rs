@@ -12,6 +12,8 @@ mod cost;
 mod invariant;
 mod partners;
 mod pingpong;
+mod placement;
+mod promoted;
 mod reason;
 mod registers;
 mod rungs;
@@ -23,7 +25,7 @@ mod wide_epilogue;
 pub use rungs::{RUNGS, Rung};
 
 use super::epilogue::{Accumulators, Epilogue, store_rows};
-use super::grid::{ClusterLoops, walk};
+use super::grid::ClusterLoops;
 use super::operand::{Operand, multiple_of_result, up};
 use super::packing::{Packing, Source};
 use super::padding::Padding;
@@ -35,7 +37,7 @@ use super::tiles;
 use super::tuning;
 use super::work::{ranked, releases_early};
 use crate::dtype::DType;
-use crate::ir::{Axis, BindMode, CopyKind, Note, Scope};
+use crate::ir::{Axis, CopyKind, Note, Scope};
 use crate::schedule::Steps;
 use crate::target::{Features, LINE, Target};
 use crate::te::GemmSpec;
@@ -84,6 +86,8 @@ pub struct Wgmma {
     pub promotion: Option<i64>,
     /// Whether the kernel begins beside the one in front of it in the stream (1), and lets the next one begin beside it (2).
     pub grid_dependency: i64,
+    /// Threads add partial sums of 128 terms up in accumulators of their own, as scales of blocks need it.
+    pub promoted: bool,
     /// Blocks of a packing kernel up to which it uses programmatic dependent launch: one for each multiprocessor.
     pub early_blocks: i64,
     /// Its blocks ask the second-level cache for A and B before they wait for the kernel in front.
@@ -160,6 +164,7 @@ impl Wgmma {
         promotion: None,
         grid_dependency: 0,
         early_blocks: 0,
+        promoted: false,
         l2_prefetch: false,
     };
 
@@ -170,6 +175,9 @@ impl Wgmma {
 
     /// All tiles that there are for a product, the cheapest first.
     pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        if spec.block_scales {
+            return Wgmma::promoted_tiles(spec, target);
+        }
         let thin = Wgmma::thin_tiles(spec, target);
         if spec.m < LEAST_SIDE || !Wgmma::suits(spec, target) {
             return thin;
@@ -350,6 +358,9 @@ fn room(target: &Target) -> i64 {
 impl Wgmma {
     /// The steps, for a program of [`crate::te::gemm`].
     pub fn steps(&self, spec: &GemmSpec) -> Steps {
+        if self.promoted {
+            return self.promoted_steps(spec);
+        }
         let mut s = Steps::new();
         self.pad(&mut s, spec);
         split_k(&mut s, self.parts, self.combine);
@@ -371,20 +382,17 @@ impl Wgmma {
         if self.in_flight > 0 {
             s.in_flight(self.in_flight);
         }
-        if self.producer {
-            // Registers are moved between whole warpgroups; one that multiplies alone has enough of them.
-            // A copy for each panel of 16 bytes has more addresses to keep.
-            match (self.warpgroups > 1, self.swizzle > 0) {
-                (true, swizzled) => s.specialize(["A_s", "B_s"], "load", 4).registers(if swizzled { 40 } else { 88 }),
-                (false, _) => s.specialize(["A_s", "B_s"], "load", 1),
-            };
-        }
+        self.specialize(&mut s);
         s
     }
 
-    /// The block whose accumulators are in registers.
+    /// The block whose accumulators are those of the instruction.
     fn accumulators(&self, spec: &GemmSpec) -> &'static str {
-        if self.parts > 1 { "parts" } else { Accumulators::of(spec).block() }
+        match (self.parts > 1, self.promoted) {
+            (true, _) => "parts",
+            (false, true) => "part",
+            (false, false) => Accumulators::of(spec).block(),
+        }
     }
 
     /// An operand's tile in shared memory.
@@ -457,24 +465,7 @@ impl Wgmma {
         let inside = std::iter::once(io).chain(self.row_order(row)).chain([columns, "ki"]);
         s.reorder(present(outside.into_iter().chain(inside)));
         self.fuse_rows(s, row);
-        // The tiles of a batch are rows of one walk.
-        let rows = if spec.batch.is_some() { "bi" } else { "i0" };
-        if spec.batch.is_some() {
-            s.fuse(["b", "i0"], "bi");
-        }
-        let mode = if self.persistent { BindMode::Persistent } else { BindMode::Plain };
-        walk(s, rows, (self.raster_group > 0).then_some(self.raster_group), mode);
-        s.bind_as(warpgroup, Axis::Warpgroup, if self.pingpong { BindMode::PingPong } else { BindMode::Plain });
-        if self.grid_dependency > 0 || self.l2_prefetch {
-            s.launch("tile");
-        }
-        if self.grid_dependency > 0 {
-            s.grid_dependency(self.grid_dependency);
-        }
-        if self.l2_prefetch {
-            s.l2_prefetch();
-        }
-        cluster.bind(s);
+        self.walk_tiles(s, spec, "b");
     }
 
     /// What the tiles of a cluster add to the GEMM.

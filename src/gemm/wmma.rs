@@ -65,7 +65,8 @@ impl Wmma {
 
     /// Whether the recipe has tiles for these types, N and K on the chip.
     pub(super) fn suits_every_m(spec: &GemmSpec, target: &Target) -> bool {
-        needs(spec).is_some_and(|features| target.has(features)) && spec.n >= LEAST_SIDE && spec.k >= Wmma::DEPTH
+        let known = !spec.block_scales && needs(spec).is_some_and(|features| target.has(features));
+        known && spec.n >= LEAST_SIDE && spec.k >= Wmma::DEPTH
     }
 
     /// k extent of an instruction.

@@ -219,10 +219,10 @@ impl Bench {
     fn peer(&self, job: &Job<'_>, set: &Set, mut after: Vec<Array>) -> Result<Peer<'_>> {
         let none = || Error::input(Code::MeasureNoPeer, "the library has no such program");
         let peer = Peer::of(self.cublas()?, self.lt.as_ref(), job.gemm.ok_or_else(none)?);
-        let [_, _, c, ..] = set.library() else { return Err(none()) };
+        let [_, _, .., c] = set.library() else { return Err(none()) };
         c.poison()?;
         peer.launch(set.library())?;
-        match after.get_mut(2).filter(|_| job.beside.is_none()) {
+        match after.last_mut().filter(|_| job.beside.is_none()) {
             Some(result) => *result = c.download()?,
             None => after = set.library().iter().map(DeviceBuffer::download).collect::<Result<Vec<_>>>()?,
         }

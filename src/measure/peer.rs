@@ -2,6 +2,7 @@
 
 use super::library::cublas::Cublas;
 use super::library::cublaslt::{CublasLt, Product};
+use super::library::unsupported;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::runtime::{Device, DeviceBuffer};
@@ -25,7 +26,7 @@ impl<'l> Peer<'l> {
         Peer { cublas, gemm, product }
     }
 
-    /// Puts C = A * B on the device's stream: the first three buffers of a set.
+    /// Puts C = A * B on the device's stream: A, B, the scales of blocks if there are any, and C.
     pub fn launch(&self, set: &[DeviceBuffer]) -> Result<()> {
         self.launch_with(self.first(), set)
     }
@@ -36,10 +37,10 @@ impl<'l> Peer<'l> {
 
     /// Puts C = A * B on the device's stream in one of several ways.
     pub fn launch_with(&self, choice: Choice, set: &[DeviceBuffer]) -> Result<()> {
-        let [a, b, c, ..] = set else { return Ok(()) };
-        match (choice, &self.product) {
-            (Choice::Lt(algorithm), Some(product)) => product.run(algorithm, a, b, c),
-            _ => self.cublas.gemm(&self.gemm, a, b, c),
+        match (choice, &self.product, set) {
+            (Choice::Lt(algorithm), Some(product), _) => product.run(algorithm, set),
+            (_, _, [a, b, c]) => self.cublas.gemm(&self.gemm, a, b, c),
+            _ => Err(unsupported(&self.gemm)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Sums of products of two inputs, one of which does not vary along the row: matrix products of any layout and batch,
+//! Sums of products of inputs, some of which do not vary along the row: matrix products of any layout and batch, with scales of blocks,
 //! blocked, in f64.
 
 use super::definition::Definition;
@@ -8,7 +8,7 @@ use super::pair;
 use crate::array::{Array, filled};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::ir::{BinOp, BufferId, Expr, Func, Index, Literal, Var, layout};
+use crate::ir::{BinOp, BufferId, Expr, Func, Index, IndexOp, Literal, Var, layout};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -26,9 +26,17 @@ pub(super) struct Product<'a> {
     packed_wide: Mutex<HashMap<Vec<i64>, Arc<Vec<f64>>>>,
 }
 
+/// A product of elements of inputs: an operand, and what scales it.
 struct Factor<'a> {
+    parts: Vec<Part<'a>>,
+}
+
+/// An element of an input.
+struct Part<'a> {
     array: &'a Array,
     flat: Index,
+    /// How many neighbours along the row have one element, from every multiple of that number on.
+    same: i64,
 }
 
 /// The products among the definitions.
@@ -48,17 +56,17 @@ fn read<'a>(
     inputs: &HashMap<BufferId, &'a Array>,
 ) -> Option<Product<'a>> {
     let zero = matches!(d.combine?.1, Expr::Const(_, Literal::Float(0.0) | Literal::Int(0)));
-    let Expr::Bin(BinOp::Mul, a, b) = d.value else { return None };
     if d.combine?.0 != BinOp::Add || !zero {
         return None;
     }
     let along = *d.spatial.last()?;
-    let (a, b) = (factor(func, a, inputs)?, factor(func, b, inputs)?);
-    let (fixed, varying) = match (a.flat.mentions(along), b.flat.mentions(along)) {
-        (false, true) => (a, b),
-        (true, false) => (b, a),
-        _ => return None,
-    };
+    let mut parts = Vec::new();
+    parts_of(func, d.value, inputs, along, &mut parts)?;
+    let (varying, fixed): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| part.flat.mentions(along));
+    if varying.is_empty() || fixed.is_empty() {
+        return None;
+    }
+    let [fixed, varying] = [fixed, varying].map(|parts| Factor { parts });
     let terms = d.reduce.iter().try_fold(1usize, |n, (_, e)| n.checked_mul(usize::try_from(*e).ok()?))?;
     let length = usize::try_from(*func.buffer(id).const_shape()?.last()?).ok()?;
     terms.checked_mul(length).filter(|n| *n < 1 << 31)?;
@@ -74,11 +82,31 @@ fn read<'a>(
     })
 }
 
+/// The factors of a product of inputs, of which there are several.
+fn parts_of<'a>(
+    func: &'a Func,
+    e: &'a Expr,
+    inputs: &HashMap<BufferId, &'a Array>,
+    along: Var,
+    out: &mut Vec<Part<'a>>,
+) -> Option<()> {
+    match e {
+        Expr::Bin(BinOp::Mul, a, b) => {
+            parts_of(func, a, inputs, along, out)?;
+            parts_of(func, b, inputs, along, out)
+        }
+        other => {
+            out.push(part(func, other, inputs, along)?);
+            Some(())
+        }
+    }
+}
+
 /// A load of an input that is only widened, all of whose elements lie inside.
-fn factor<'a>(func: &'a Func, e: &'a Expr, inputs: &HashMap<BufferId, &'a Array>) -> Option<Factor<'a>> {
+fn part<'a>(func: &'a Func, e: &'a Expr, inputs: &HashMap<BufferId, &'a Array>, along: Var) -> Option<Part<'a>> {
     match e {
         Expr::Cast(to, a) => {
-            let inner = factor(func, a, inputs)?;
+            let inner = part(func, a, inputs, along)?;
             let from = inner.array.dtype;
             let widens = match (from.is_float(), to.is_float()) {
                 (true, true) => pair::unit(from) >= pair::unit(*to) && *to != DType::F16,
@@ -90,15 +118,36 @@ fn factor<'a>(func: &'a Func, e: &'a Expr, inputs: &HashMap<BufferId, &'a Array>
         Expr::Load { buffer, indices, .. } => {
             let strides = layout::strides(func.buffer(*buffer))?;
             let flat = indices.iter().zip(strides).fold(Index::Int(0), |f, (i, s)| f + i.clone() * s);
-            // Plain iterators cannot leave the buffer that was declared with their extents.
-            let plain = indices.iter().all(|i| i.as_var().is_some());
-            Some(Factor { array: inputs.get(buffer)?, flat }).filter(|_| plain)
+            // Plain iterators, and quotients of them, cannot leave the buffer that was declared with their extents.
+            let plain = |i: &Index| match i {
+                Index::Bin(IndexOp::FloorDiv, v, by) => Some((v.as_var()?, by.as_int().filter(|by| *by > 0)?)),
+                other => Some((other.as_var()?, 1)),
+            };
+            let plain = indices.iter().map(plain).collect::<Option<Vec<_>>>()?;
+            // An iterator that occurs twice would have two strides.
+            let mut of_row = plain.iter().filter(|(v, _)| *v == along);
+            let same = of_row.next().map_or(1, |(_, by)| *by);
+            Some(Part { array: inputs.get(buffer)?, flat, same }).filter(|_| of_row.all(|(_, by)| *by == same))
         }
         _ => None,
     }
 }
 
 impl Factor<'_> {
+    fn at(&self, point: &HashMap<Var, i64>) -> f64 {
+        self.parts.iter().map(|part| part.at(point)).product()
+    }
+
+    fn mentions(&self, var: Var) -> bool {
+        self.parts.iter().any(|part| part.flat.mentions(var))
+    }
+
+    fn fits_f32(&self) -> bool {
+        matches!(&self.parts[..], [one] if one.fits_f32())
+    }
+}
+
+impl Part<'_> {
     /// The element at a point; NaN where it is outside.
     fn at(&self, point: &HashMap<Var, i64>) -> f64 {
         let flat = self.flat.eval(&|v| point.get(&v).copied()).and_then(|i| usize::try_from(i).ok());
@@ -135,7 +184,7 @@ impl Product<'_> {
     /// The leading indices that the varying factor mentions.
     fn key(&self, prefix: &[i64]) -> Vec<i64> {
         let pairs = self.definition.spatial.iter().zip(prefix);
-        pairs.map(|(var, v)| if self.varying.flat.mentions(*var) { *v } else { 0 }).collect()
+        pairs.map(|(var, v)| if self.varying.mentions(*var) { *v } else { 0 }).collect()
     }
 
     fn point(&self, prefix: &[i64]) -> HashMap<Var, i64> {
@@ -183,8 +232,11 @@ impl Product<'_> {
             return Row { dtype: self.dtype, e: vec![0.0; sum.len()], v: sum };
         }
         let terms = self.terms as f64;
-        let float8 = [&self.fixed, &self.varying].iter().all(|f| f.array.dtype.is_float8());
-        let gamma = pair::gamma(self.dtype, terms) + if float8 { float8::gamma(terms) } else { 0.0 };
+        let parts = || self.fixed.parts.iter().chain(&self.varying.parts);
+        let float8 = parts().filter(|part| part.array.dtype.is_float8()).count() > 1;
+        // Each scale is one more rounding of a term.
+        let scales = (parts().count() - 2) as f64;
+        let gamma = pair::gamma(self.dtype, terms + scales) + if float8 { float8::gamma(terms) } else { 0.0 };
         Row { dtype: self.dtype, v: sum, e: mass.iter().map(|m| gamma * m).collect() }
     }
 }
@@ -216,17 +268,24 @@ where
     };
     let mut row = |t: usize| {
         p.set_term(&mut point, t);
-        // The flat index is linear along the row: two elements give its stride.
-        let place = |at: i64, point: &mut HashMap<Var, i64>| {
-            point.insert(along, at);
-            p.varying.flat.eval(&|v| point.get(&v).copied()).unwrap_or(0)
+        // A flat index is linear in the elements along the row that differ: two of them give its stride.
+        let mut of = |part: &Part| {
+            let mut place = |at: i64| {
+                point.insert(along, at);
+                part.flat.eval(&|v| point.get(&v).copied()).unwrap_or(0)
+            };
+            let start = place(0);
+            (start, place(part.same) - start)
         };
-        let start = place(0, &mut point);
-        (start, place(1, &mut point) - start)
+        p.varying.parts.iter().map(&mut of).collect()
     };
-    let rows: Vec<(i64, i64)> = (0..p.terms).map(&mut row).collect();
-    let element =
-        |(start, stride): (i64, i64), j: usize| convert(p.varying.array.get((start + j as i64 * stride) as usize));
+    let rows: Vec<Vec<(i64, i64)>> = (0..p.terms).map(&mut row).collect();
+    let element = |row: &Vec<(i64, i64)>, j: usize| {
+        let value = |(part, (start, stride)): (&Part, &(i64, i64))| {
+            part.array.get((start + j as i64 / part.same * stride) as usize)
+        };
+        convert(p.varying.parts.iter().zip(row).map(value).product())
+    };
     let mut matrix = filled(T::default(), p.terms * p.length)?;
     fill(&mut matrix, &rows, p.length, &element);
     // Batches come in order: what came long before is not asked for again.
@@ -240,18 +299,13 @@ where
 
 /// Fills a matrix of so many columns, whose rows begin in an array somewhere and go on in strides, by all threads. Squares
 /// at a time: the elements of a column may be neighbours in the array.
-fn fill<T: Send>(
-    matrix: &mut [T],
-    rows: &[(i64, i64)],
-    columns: usize,
-    element: &(impl Fn((i64, i64), usize) -> T + Sync),
-) {
+fn fill<T: Send, R: Sync>(matrix: &mut [T], rows: &[R], columns: usize, element: &(impl Fn(&R, usize) -> T + Sync)) {
     const SQUARE: usize = 64;
-    let square = |rows: &[(i64, i64)], part: &mut [T]| {
+    let square = |rows: &[R], part: &mut [T]| {
         for from in (0..columns).step_by(SQUARE) {
             let to = (from + SQUARE).min(columns);
             for (line, row) in part.chunks_mut(columns).zip(rows) {
-                line[from..to].iter_mut().zip(from..).for_each(|(place, j)| *place = element(*row, j));
+                line[from..to].iter_mut().zip(from..).for_each(|(place, j)| *place = element(row, j));
             }
         }
     };
@@ -273,6 +327,6 @@ fn fill<T: Send>(
 }
 
 /// Whether threads would take longer to start than to work.
-fn matrix_is_small(rows: &[(i64, i64)], columns: usize) -> bool {
+fn matrix_is_small<R>(rows: &[R], columns: usize) -> bool {
     rows.len() * columns < 1 << 18
 }

@@ -1,13 +1,15 @@
 //! Factoring a reduction: the terms of a block go into partial results, one for each iteration of one of its reduce
-//! loops, which the block then combines. What `rfactor` and `split_k` share: requirements 1 to 7 of both, and the rewrite.
+//! loops, which the block then combines. What `rfactor`, `promote` and `split_k` share: requirements 1 to 7 of each, and the rewrite.
 
 use super::refusal::Refusal;
 use super::{dataflow, find, nest};
 use crate::error::Result;
 use crate::ir::print::Node;
-use crate::ir::reduction::Reduction;
+use crate::ir::reduction::{Combiner, Reduction};
+use crate::ir::simplify::{self, Env};
 use crate::ir::{
-    Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var, visit,
+    BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Scope, Stmt, Store, Var,
+    visit,
 };
 
 /// What the check finds out.
@@ -26,6 +28,8 @@ pub struct Factoring<'a> {
     predicate: Cond,
     /// The part of the predicate about reduce loops: where there is a term.
     terms: Cond,
+    /// Factors that multiply a partial result instead of its terms, over the factored loop and the spatial iterators.
+    common: Option<Expr>,
 }
 
 /// The names of what is made.
@@ -78,7 +82,12 @@ impl<'a> Factoring<'a> {
         };
         let (others, root) = check_loops(refusal, func, block, factor)?;
         let (predicate, terms) = check_terms(refusal, func, block, factor, &others)?;
-        Ok(Factoring { block, factor, reduction, inits, others, root, predicate, terms })
+        Ok(Factoring { block, factor, reduction, inits, others, root, predicate, terms, common: None })
+    }
+
+    /// Whether loops besides the factored one run reduce iterators.
+    pub fn has_other_loops(&self) -> bool {
+        !self.others.is_empty()
     }
 
     /// The program in which a block of its own sums the partial results, in BLOCK's place, and BLOCK combines them in a
@@ -101,6 +110,40 @@ impl<'a> Factoring<'a> {
         visit::change_block(&mut out.body, self.block.name, &mut |b| *b = accumulate.clone());
         out.body.insert(self.root + 1, combine);
         out
+    }
+
+    /// Takes out of the terms of a sum the factors that are the same in all iterations of the other reduce loops: they then multiply the
+    /// partial results.
+    pub fn take_common_factors(&mut self) {
+        let ([Combiner::Op(BinOp::Add)], [term]) = (&self.reduction.combiners[..], &mut self.reduction.terms[..])
+        else {
+            return;
+        };
+        let all = self.others.iter().chain([&self.factor]);
+        let env = Env::with_loops(all.copied());
+        let bindings: visit::Map = self
+            .block
+            .iters
+            .iter()
+            .filter(|i| i.kind == IterKind::Reduce)
+            .map(|i| (i.var, i.binding.clone()))
+            .collect();
+        let over_loops = |e: &Expr| {
+            let e = visit::subst_expr(e, &bindings);
+            visit::map_expr(&e, &mut |i| simplify::simplify(i, &env), &mut |e| e)
+        };
+        let mut factors = Vec::new();
+        product_of(term, &mut factors);
+        let is_common = |e: &Expr| !self.others.iter().any(|l| visit::mentions(&over_loops(e), l.var));
+        let (mut common, mut rest): (Vec<Expr>, Vec<Expr>) = factors.into_iter().partition(is_common);
+        if rest.is_empty() {
+            rest.extend(common.pop());
+        }
+        let product = |all: Vec<Expr>| all.into_iter().reduce(|a, b| Expr::bin(BinOp::Mul, a, b));
+        self.common = product(common.iter().map(over_loops).collect());
+        if let Some(rest) = product(rest) {
+            *term = rest;
+        }
     }
 
     /// The scope of what the block writes.
@@ -173,14 +216,30 @@ impl<'a> Factoring<'a> {
         let at: Vec<Vec<Index>> = self.reduction.stores.iter().map(place).collect();
         let outputs: Vec<BufferId> = self.reduction.stores.iter().map(|s| s.buffer).collect();
         let before: Vec<Expr> = outputs.iter().zip(&at).map(|(b, at)| Expr::load(*b, at.clone())).collect();
+        map.insert(factor.var, Index::Var(own));
         let from = |(p, at): (&BufferId, &Vec<Index>)| {
-            Expr::load(*p, std::iter::once(Index::Var(own)).chain(at.iter().cloned()).collect())
+            let part = Expr::load(*p, std::iter::once(Index::Var(own)).chain(at.iter().cloned()).collect());
+            match &self.common {
+                Some(common) => Expr::bin(BinOp::Mul, part, visit::subst_expr(common, &map)),
+                None => part,
+            }
         };
         let parts: Vec<Expr> = partials.iter().zip(&at).map(from).collect();
         let init = Some(self.stores(&outputs, &at, self.inits.clone()));
         let body = self.stores(&outputs, &at, self.reduction.combine(&before, &parts));
         let new = Block { iters, predicate: Cond::TRUE, init, body, ..block.clone() };
         nest::wrap(loops, Stmt::Block(new))
+    }
+}
+
+/// The factors of a product, in the order of the text.
+fn product_of(value: &Expr, factors: &mut Vec<Expr>) {
+    match value {
+        Expr::Bin(BinOp::Mul, a, b) => {
+            product_of(a, factors);
+            product_of(b, factors);
+        }
+        other => factors.push(other.clone()),
     }
 }
 
@@ -208,7 +267,9 @@ fn check_loops<'a>(refusal: Refusal, func: &'a Func, block: &Block, factor: &For
         let own = l.defines();
         block.iters.iter().any(|i| i.kind == kind && own.iter().any(|(v, _)| i.binding.mentions(*v)))
     };
-    let reduces = runs(factor, IterKind::Reduce) && !runs(factor, IterKind::Spatial);
+    // A loop of one iteration has left the iterators that it ran.
+    let once = factor.extent.as_int() == Some(1);
+    let reduces = (once || runs(factor, IterKind::Reduce)) && !runs(factor, IterKind::Spatial);
     if !around.iter().any(|l| l.var == factor.var) || !reduces || nest::is_placed(factor) {
         let message = format!("{loop_name} is no unplaced loop of {name} that runs reduce iterators alone");
         return Err(refusal.broken(

@@ -45,7 +45,7 @@
 //! | tensorize | same meaning check, done on the row's program in te's text; it stays a placement, not a rewrite | the nest remains its own meaning, for verifier and simulator |
 //! | transform_block_layout | stricter: serial loops of spatial iterators, one-to-one onto a box; loops that the map does not name stay | TVM maps all iterators of the block |
 //!
-//! The others (split_k, skew, swizzle, copy_with, pipeline, specialize, rasterize, launch) have no counterpart there with checks of its own.
+//! The others (promote, split_k, skew, swizzle, copy_with, pipeline, specialize, rasterize, launch) have no counterpart there with checks of its own.
 
 #[doc(hidden)]
 pub mod analyze;

@@ -218,6 +218,12 @@ impl Steps {
         self.push(&row::rfactor::PRIMITIVE, at(block, loop_))
     }
 
+    /// Divides a sum over a loop into partial sums, which a second block adds up, multiplied by what the terms of each have in common.
+    /// [`Steps::made`] names the stage and its loops.
+    pub fn promote(&mut self, block: &str, loop_: &str) -> &mut Steps {
+        self.push(&row::promote::PRIMITIVE, at(block, loop_))
+    }
+
     /// Divides a reduction into parts that a second kernel combines. [`Steps::made`] names the stage and its loops.
     pub fn split_k(&mut self, loop_: &str, parts: i64) -> &mut Steps {
         self.push(&row::split_k::PRIMITIVE, Args::new().word("loop", loop_).int("parts", parts))
@@ -419,7 +425,13 @@ mod tests {
         s.cache_write("C", "C", Scope::Local, "C_l").compute_at("A_s", "k0").made(["a0", "a1"]);
         s.reverse_compute_at("C_l", "j").compute_inline("A_pad").reverse_compute_inline("C_pad");
         s.decompose_reduction("C", "k0").made(["zero"]).set_scope("acc", Scope::Local).storage_align("A_s", 0, 32, 8);
-        s.rfactor("C", "ks").made(["slices", "ti"]).split_k("k", 4).by_cluster().made(["parts", "part"]);
+        s.rfactor("C", "ks")
+            .made(["slices", "ti"])
+            .promote("C", "ks")
+            .made(["part", "tj"])
+            .split_k("k", 4)
+            .by_cluster()
+            .made(["parts", "part"]);
         let map = || IndexMap::new(["i", "j"], |[i, j]| vec![i.clone().floordiv(4), j.clone(), i.floormod(4)]);
         s.transform_layout("A_s", map()).transform_block_layout("C", map()).annotate("k", Note::UnrollLimit, 2);
         s.tensorize("im", "mma.m16n8k16.f32.f16.f16").tensorize_by(

@@ -146,3 +146,40 @@ pub fn redirect(func: &mut Func, block: &str, buffer: &str) {
         }
     }));
 }
+
+/// The refusals that `rfactor`, `promote` and `split_k` share: requirements 1 to 7 of each; `step` is the step for a block and a loop.
+pub fn refuses_to_factor(primitive: &str, step: impl Fn(&str, &str) -> String) {
+    const GEMM: &str = "gemm 6x5x8 f32 NN";
+    let no = |func: &Func, (block, name): (&str, &str), n: u32, message: &str| {
+        refuses_on(func, &step(block, name), &format!("{primitive}.{n}"), message);
+    };
+    no(&program("vec_add 8"), ("C", "i"), 1, "C cannot be factored: it has no init");
+    let pair = "program pair
+        input A f32[6, 4]
+        S: S[i 6] f32 = sum(k 4) A[i, k]
+        T: T[i 6] f32 = A[i, 0]
+        Y: output Y[i 6] f32 = S[i] + T[i]";
+    let mut func = program(pair);
+    redirect(&mut func, "T", "S");
+    no(&func, ("S", "k"), 1, "T also writes what S writes");
+    let mut func = program(GEMM);
+    revalue(&mut func, "C", negate);
+    no(&func, ("C", "k"), 2, "C is no sum, product, minimum or maximum");
+    let mut func = program(GEMM);
+    revalue(&mut func, "C", multiply);
+    no(&func, ("C", "k"), 3, "the init of C is not the neutral constant");
+    no(&program(GEMM), ("C", "j"), 4, "j is no unplaced loop of C that runs reduce iterators alone");
+    no(&apply(GEMM, "unroll k").unwrap(), ("C", "k"), 4, "k is no unplaced loop of C");
+    let joined = apply(GEMM, "cache_read C A local -> L; compute_at L j").unwrap();
+    no(&joined, ("C", "k"), 5, "loop j holds more than C");
+    let mut func = program(GEMM);
+    rebind(&mut func, "C", "vj", |j| j + 1);
+    no(&func, ("C", "k"), 6, "the loops of C do not sweep the whole domains");
+    let mut func = program(GEMM);
+    let l = func.find_loop("k").unwrap().var;
+    let id = func.find_block("C").unwrap().name;
+    visit::change_block(&mut func.body, id, &mut |b| {
+        b.predicate = Cond::lt(b.iters[0].binding.clone() + Index::Var(l), 9);
+    });
+    no(&func, ("C", "k"), 7, "`i + k < 9` uses spatial and reduce loops of C");
+}

@@ -1,5 +1,6 @@
 //! Ready-made programs: vector addition, window sum, and matrix products with elementwise epilogues.
 
+use super::block_scales::BlockScales;
 use super::epilogue::{self, Epilogue};
 use super::program::{Program, Reducer, Stage};
 use crate::dtype::DType;
@@ -75,6 +76,10 @@ impl Layout {
     }
 }
 
+/// Terms that have one scale: input `a_scales` has one for each row of A and so many of k, and `b_scales` one for as many columns of B and so
+/// many of k. Their extents are \[K / 128, M\] and \[N / 128, K / 128\], rounded up, behind that of a batch.
+pub const SCALE_BLOCK: i64 = 128;
+
 /// A matrix product: C[M, N] = A * B summed in `acc`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -100,6 +105,8 @@ pub struct GemmSpec {
     pub layout: Layout,
     /// Elements from one row of A, B and C in memory to the next, where the rows are not packed.
     pub row_strides: [Option<i64>; 3],
+    /// Whether scales of blocks multiply each term ([`SCALE_BLOCK`]).
+    pub block_scales: bool,
     /// Whether block `out` writes C from the accumulators although both have one type: the form of a product with an epilogue.
     pub epilogue: bool,
 }
@@ -118,6 +125,7 @@ impl GemmSpec {
             out: dtype,
             layout,
             row_strides: [None; 3],
+            block_scales: false,
             epilogue: false,
         }
     }
@@ -138,6 +146,12 @@ impl GemmSpec {
     #[must_use]
     pub fn row_strides(self, row_strides: [Option<i64>; 3]) -> GemmSpec {
         GemmSpec { row_strides, ..self }
+    }
+
+    /// With scales of blocks, or without.
+    #[must_use]
+    pub fn block_scales(self, block_scales: bool) -> GemmSpec {
+        GemmSpec { block_scales, ..self }
     }
 
     /// Its extents: the batch, if there is one, m, n and k.
@@ -175,7 +189,7 @@ pub fn batched_gemm(batch: i64, spec: &GemmSpec) -> Result<Func> {
 /// Parameters: A, B, the steps' inputs in their order, C.
 ///
 /// # Errors
-/// As [`gemm`]; `te.epilogue` where a step stands twice or the sums' type cannot express it.
+/// As [`gemm`]; `te.epilogue` where a step stands twice or the sums' type cannot express it, or scales of blocks.
 pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
     let name = if spec.batch.is_some() { "batched_gemm" } else { "gemm" };
     build_gemm(name, spec, epilogues)
@@ -183,6 +197,7 @@ pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
 
 fn build_gemm(name: &str, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
     epilogue::check(spec, epilogues)?;
+    BlockScales::check(spec)?;
     let mut p = Program::new(name)?;
     let lead: Vec<(&str, i64)> = spec.batch.map(|b| ("b", b)).into_iter().collect();
     let spatial = [lead.as_slice(), &[("i", spec.m), ("j", spec.n)]].concat();
@@ -193,13 +208,15 @@ fn build_gemm(name: &str, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Fun
     let [a_row, b_row, c_row] = spec.row_strides;
     let a = p.input_with("A", spec.a, &a_shape, strides(&a_shape, a_row), 16)?;
     let b = p.input_with("B", spec.b, &b_shape, strides(&b_shape, b_row), 16)?;
+    let scales = if spec.block_scales { Some(BlockScales::of(&mut p, spec)?) } else { None };
     let inputs = epilogues.iter().map(|e| e.input(&mut p, spec)).collect::<Result<Vec<_>>>()?;
     let product = |v: &[Var]| {
         let (lead, i, j, k) = (&v[..lead.len()], v[v.len() - 3], v[v.len() - 2], v[v.len() - 1]);
         let element = |buffer, x, y| Expr::load(buffer, lead.iter().chain([&x, &y]).map(|v| Index::Var(*v)).collect());
         let left = if a_t { element(a, k, i) } else { element(a, i, k) };
         let right = if b_t { element(b, j, k) } else { element(b, k, j) };
-        Expr::bin(BinOp::Mul, convert(spec.a, spec.acc, left), convert(spec.b, spec.acc, right))
+        let product = Expr::bin(BinOp::Mul, convert(spec.a, spec.acc, left), convert(spec.b, spec.acc, right));
+        scales.iter().fold(product, |product, scales| scales.of_term(product, lead, [i, j, k]))
     };
     let over = [("k", spec.k)];
     let c_strides = strides(&shape_of([spec.m, spec.n]), c_row);

@@ -1,5 +1,6 @@
 //! [`Known`]: which ready-made program a program is, so that it can be made again at another size.
 
+use super::block_scales::BlockScales;
 use super::{Epilogue, GemmSpec, Layout, gemm, gemm_with, vec_add, window_sum};
 use crate::error::{Code, Error, Result};
 use crate::ir::{BinOp, Block, Expr, Func, Literal, Stmt, visit};
@@ -104,6 +105,7 @@ fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
     let k = if layout.a_transposed() { a0 } else { a1 };
     let out = func.buffer(c).dtype;
     let sums = func.buffers.iter().find(|b| b.name == "acc").map(|b| b.dtype);
+    let block_scales = BlockScales::INPUTS.into_iter().all(|name| func.find_buffer(name).is_some());
     Some(GemmSpec {
         batch,
         m,
@@ -115,6 +117,7 @@ fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
         out,
         layout,
         row_strides: [None; 3],
+        block_scales,
         epilogue: false,
     })
 }
@@ -164,6 +167,8 @@ mod tests {
             let integers = GemmSpec { a: DType::S8, b: DType::S8, ..GemmSpec::of(8, 12, 20, DType::S32, layout) };
             all.push(Known::GemmWith(integers, vec![Epilogue::Scale(3.0), relu]));
             all.push(Known::GemmWith(batched, Epilogue::ALL.to_vec()));
+            all.push(Known::Gemm(mixed(layout).block_scales(true)));
+            all.push(Known::GemmWith(batched.block_scales(true), Epilogue::ALL.to_vec()));
             let own = GemmSpec { epilogue: true, ..GemmSpec::of(8, 12, 20, f32, layout) };
             all.push(Known::Gemm(own));
             // Sizes alone do not make a program with strides again.

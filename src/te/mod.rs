@@ -17,6 +17,7 @@
 //!
 #![doc = include_str!("text/programs.md")]
 
+mod block_scales;
 mod build;
 mod epilogue;
 mod known;
@@ -25,7 +26,7 @@ mod program;
 mod several;
 mod text;
 
-pub use build::{GemmSpec, Layout, batched_gemm, gemm, gemm_with, vec_add, window_sum};
+pub use build::{GemmSpec, Layout, SCALE_BLOCK, batched_gemm, gemm, gemm_with, vec_add, window_sum};
 pub use epilogue::Epilogue;
 pub use known::Known;
 pub use operations::operations;

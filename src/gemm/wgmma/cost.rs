@@ -89,8 +89,10 @@ impl Wgmma {
         let warpgroups = if self.pingpong { 1 } else { self.warpgroups };
         let (tall, wide) = if self.swap_ab.is_swapped() { (n, m) } else { (m, n) };
         let operands = warpgroups * (tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
+        let mma = (2 * m * n * self.bk) as f64 / rate;
         let common = Work {
-            mma: (2 * m * n * self.bk) as f64 / rate,
+            mma,
+            bubble: self.promotion_bubble(mma),
             tiles: self.blocks(spec),
             prologue: tuning::WGMMA_PROLOGUE + if self.cluster == [1, 1] { 0.0 } else { tuning::CLUSTER_ENDS },
             memory_bytes: Operand::BOTH.into_iter().map(|operand| operand_bytes(spec, operand)).sum(),

@@ -37,7 +37,7 @@ impl Wgmma {
             self.shared(spec) / 1024,
             self.stages,
             self.bk,
-            m * n / (128 * self.warpgroups) + tuning::ADDRESS_REGISTERS,
+            m * n / (128 * self.warpgroups) + self.partial_registers(spec) + tuning::ADDRESS_REGISTERS,
             cycles / 1e3,
             match self.shares_with_four() {
                 true =>

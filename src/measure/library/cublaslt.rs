@@ -73,6 +73,11 @@ const TRANS: [c_int; 2] = [3, 4];
 /// CUBLASLT_MATMUL_DESC_FAST_ACCUM (int8): products of 8-bit floats are added as the tensor cores do it, without partial sums in f32, as
 /// ours are.
 const FAST_ACCUMULATION: c_int = 25;
+/// CUBLASLT_MATMUL_DESC_A_SCALE_POINTER and _B_SCALE_POINTER, and CUBLASLT_MATMUL_DESC_A_SCALE_MODE and _B_SCALE_MODE (int32).
+const SCALE_POINTER: [c_int; 2] = [17, 18];
+const SCALE_MODE: [c_int; 2] = [31, 32];
+/// CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F for the first operand of the call, which is B, and _VEC128_32F for the second.
+const BLOCK_SCALES: [c_int; 2] = [5, 4];
 /// CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES.
 const MAX_WORKSPACE: c_int = 1;
 
@@ -111,7 +116,8 @@ impl CublasLt {
     /// # Errors
     /// The library has no such product.
     pub fn product(&self, gemm: &GemmSpec, most: usize) -> Result<Product<'_>> {
-        let types = product::types(gemm).ok_or_else(|| unsupported(gemm))?;
+        let types = product::types(gemm).filter(|_| !gemm.block_scales || product::has_block_scales(gemm));
+        let types = types.ok_or_else(|| unsupported(gemm))?;
         let call = product::call(gemm)?;
         self.device.make_current()?;
         let mut product = Product { lt: self, gemm: *gemm, types, objects: Vec::new(), algorithms: Vec::new() };
@@ -125,7 +131,13 @@ impl CublasLt {
         for (attribute, trans) in TRANS.into_iter().zip([call.trans_b, call.trans_a]) {
             self.set("cublasLtMatmulDescSetAttribute", desc, attribute, &trans.to_ne_bytes())?;
         }
-        if product::is_lt_alone(gemm) {
+        if gemm.block_scales {
+            // The heuristic asks for pointers, which every run replaces.
+            for (attribute, mode) in SCALE_MODE.into_iter().zip(BLOCK_SCALES) {
+                self.set("cublasLtMatmulDescSetAttribute", desc, attribute, &mode.to_ne_bytes())?;
+            }
+            self.set_scales(desc, [&self.workspace, &self.workspace])?;
+        } else if product::is_lt_alone(gemm) {
             self.set("cublasLtMatmulDescSetAttribute", desc, FAST_ACCUMULATION, &[1])?;
         }
         for ((ty, rows, columns, ld), stride) in layouts(&call, &types).into_iter().zip(product::strides(gemm)) {
@@ -153,6 +165,14 @@ impl CublasLt {
         self.set("cublasLtMatmulPreferenceSetAttribute", preference, MAX_WORKSPACE, &room)?;
         product.rank(most)?;
         Ok(product)
+    }
+
+    /// Sets where the scales of the first and second operand of the call are.
+    fn set_scales(&self, desc: Opaque, scales: [&DeviceBuffer; 2]) -> Result<()> {
+        for (attribute, scales) in SCALE_POINTER.into_iter().zip(scales) {
+            self.set("cublasLtMatmulDescSetAttribute", desc, attribute, &scales.address().to_ne_bytes())?;
+        }
+        Ok(())
     }
 
     fn set(&self, name: &'static str, object: Opaque, attribute: c_int, value: &[u8]) -> Result<()> {
@@ -195,11 +215,16 @@ impl Product<'_> {
         self.algorithms.len()
     }
 
-    /// Puts C = A * B on the device's stream, by an algorithm in the library's order.
+    /// Puts C = A * B on the device's stream, by an algorithm in the library's order: A, B, the scales of blocks if there are any, and C.
     ///
     /// # Errors
     /// Operands of other types or sizes, or what the library answers.
-    pub fn run(&self, algorithm: usize, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
+    pub fn run(&self, algorithm: usize, set: &[DeviceBuffer]) -> Result<()> {
+        let (a, b, scales, c) = match set {
+            [a, b, c] if !self.gemm.block_scales => (a, b, None, c),
+            [a, b, a_scales, b_scales, c] if self.gemm.block_scales => (a, b, Some([a_scales, b_scales]), c),
+            _ => return Err(Error::input(Code::MeasureOperand, format!("{} buffers are no operands", set.len()))),
+        };
         product::check(&self.gemm, a, b, c)?;
         let [(desc, _), (first, _), (second, _), (result, _), _] = self.objects[..] else {
             return Err(Error::bug(Code::MeasureLibrary, "a GEMM of cuBLASLt was not finished"));
@@ -212,6 +237,10 @@ impl Product<'_> {
         };
         let (zero, lt) = ([0u8; 8], self.lt);
         lt.device.make_current()?;
+        if let Some([a_scales, b_scales]) = scales {
+            product::check_scales(&self.gemm, a_scales, b_scales)?;
+            lt.set_scales(desc, [b_scales, a_scales])?;
+        }
         // SAFETY: the layouts describe the three buffers, whose sizes were checked; the scalars are read before the call
         // returns (pointer mode host, the default); the workspace has the size that the algorithms were asked for with.
         unsafe {

@@ -7,6 +7,8 @@ pub mod cublaslt;
 pub mod nvml;
 mod product;
 
+pub(super) use product::unsupported;
+
 use crate::error::{Code, Error, Result};
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 use std::ffi::OsString;

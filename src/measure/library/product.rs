@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::runtime::DeviceBuffer;
-use crate::te::GemmSpec;
+use crate::te::{GemmSpec, SCALE_BLOCK};
 use std::ffi::c_int;
 
 /// The column-major call of a row-major product: sizes, then the first and the second operand.
@@ -97,6 +97,23 @@ pub fn is_lt_alone(gemm: &GemmSpec) -> bool {
     gemm.a.is_float8()
 }
 
+/// Whether cuBLASLt reads the scales of blocks as they are: it aligns the rows of those of B to four.
+pub fn has_block_scales(gemm: &GemmSpec) -> bool {
+    gemm.batch.is_none() && gemm.a.is_float8() && gemm.k % (4 * SCALE_BLOCK) == 0
+}
+
+/// Whether the buffers hold the scales of blocks.
+pub fn check_scales(gemm: &GemmSpec, a_scales: &DeviceBuffer, b_scales: &DeviceBuffer) -> Result<()> {
+    for ((name, buffer), shape) in [("a_scales", a_scales), ("b_scales", b_scales)].into_iter().zip(gemm.scale_shapes())
+    {
+        let count: i64 = shape.iter().product();
+        if buffer.dtype() != DType::F32 || (buffer.bytes() as u64) < DType::F32.bytes_of(count as u64) {
+            return Err(Error::input(Code::MeasureOperand, format!("{name} is not {count} elements of f32")));
+        }
+    }
+    Ok(())
+}
+
 /// Whether the buffers hold the matrices.
 pub fn check(gemm: &GemmSpec, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<()> {
     let [of_b, of_a, of_c] = strides(gemm);
@@ -163,6 +180,13 @@ mod tests {
             }
             assert_eq!(column_major(&call(&gemm(layout)).unwrap(), &b, &a), expected, "{layout:?}");
         }
+    }
+
+    #[test]
+    fn scales_of_blocks_need_aligned_rows() {
+        let of = |k| GemmSpec { k, a: DType::E4m3, b: DType::E4m3, block_scales: true, ..gemm(Layout::NT) };
+        assert!(has_block_scales(&of(512)) && !has_block_scales(&of(128)) && !has_block_scales(&of(500)));
+        assert!(!has_block_scales(&of(512).batch(Some(2))));
     }
 
     #[test]

@@ -228,6 +228,7 @@ pub mod fuse;
 pub mod launch;
 pub mod pad;
 pub mod pipeline;
+pub mod promote;
 pub mod rasterize;
 pub mod reorder;
 pub mod reverse_compute_at;
@@ -265,6 +266,7 @@ pub static ALL: &[&Primitive] = &[
     &set_scope::PRIMITIVE,
     &storage_align::PRIMITIVE,
     &rfactor::PRIMITIVE,
+    &promote::PRIMITIVE,
     &split_k::PRIMITIVE,
     &transform_layout::PRIMITIVE,
     &transform_block_layout::PRIMITIVE,

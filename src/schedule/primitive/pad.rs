@@ -49,7 +49,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         "BLOCK alone writes its output, one element an iteration: at once, or as a sum, product, minimum or maximum from \
          its neutral constant",
         "BLOCK reads and writes at the plain iterator wherever one that L runs occurs, and in bounds in the added \
-         iterations",
+         iterations; or it reads along that dimension what the other iterations read",
         "beyond the old domain of a reduce iterator, the term is the neutral element",
         "operands are written before the root's nest that holds BLOCK, its output is read after that nest, and each \
          writer fills a box without holes",
@@ -246,6 +246,16 @@ mod tests {
         let text = steps(text, "pad C i=4 k=4");
         assert!(text.contains("A_pad[vi, vk]*A_pad_1[vj, vk]"), "{text}");
         assert!(text.contains("A_pad: global f32[8, 4]") && text.contains("A_pad_1: global f32[5, 4]"), "{text}");
+    }
+
+    #[test]
+    fn a_quotient_that_reads_no_more_stays() {
+        let scaled = "program scaled
+            input A f32[5]; input S f32[3]
+            C: output C[i 5] f32 = A[i]*S[i // 4]";
+        assert!(steps(scaled, "pad C i=4").contains("C_pad[vi] = A_pad[vi]*S[vi // 4]\n"));
+        let message = "C reads S at an expression of `vi`, not at `vi` itself";
+        refuses(scaled, "pad C i=12", "pad.4", message);
     }
 
     #[test]

@@ -62,7 +62,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
 
 #[cfg(test)]
 mod tests {
-    use crate::schedule::testing::{multiply, negate, program, rebind, redirect, refuses, refuses_on, revalue, steps};
+    use crate::schedule::testing::{refuses_to_factor, steps};
 
     const MAXIMA: &str = "program maxima
         input A f32[5, 13]
@@ -82,42 +82,6 @@ mod tests {
 
     #[test]
     fn refusals() {
-        const GEMM: &str = "gemm 6x5x4 f32 NN";
-        let no = |func: &crate::ir::Func, step: &str, n: u32, message: &str| {
-            refuses_on(func, &format!("rfactor {step}"), &format!("rfactor.{n}"), message);
-        };
-        no(&program("vec_add 8"), "C i", 1, "C cannot be factored: it has no init");
-        let pair = "program pair
-            input A f32[6, 4]
-            S: S[i 6] f32 = sum(k 4) A[i, k]
-            T: T[i 6] f32 = A[i, 0]
-            Y: output Y[i 6] f32 = S[i] + T[i]";
-        let mut func = program(pair);
-        redirect(&mut func, "T", "S");
-        no(&func, "S k", 1, "T also writes what S writes");
-        let mut func = program(GEMM);
-        revalue(&mut func, "C", negate);
-        no(&func, "C k", 2, "C is no sum, product, minimum or maximum");
-        let mut func = program(GEMM);
-        revalue(&mut func, "C", multiply);
-        no(&func, "C k", 3, "the init of C is not the neutral constant");
-        no(&program(GEMM), "C j", 4, "j is no unplaced loop of C that runs reduce iterators alone");
-        refuses(GEMM, "unroll k; rfactor C k", "rfactor.4", "k is no unplaced loop of C");
-        refuses(
-            GEMM,
-            "cache_read C A local -> L; compute_at L j; rfactor C k",
-            "rfactor.5",
-            "loop j holds more than C",
-        );
-        let mut func = program(GEMM);
-        rebind(&mut func, "C", "vj", |j| j + 1);
-        no(&func, "C k", 6, "the loops of C do not sweep the whole domains");
-        let mut func = program(GEMM);
-        let l = func.find_loop("k").unwrap().var;
-        let id = func.find_block("C").unwrap().name;
-        crate::ir::visit::change_block(&mut func.body, id, &mut |b| {
-            b.predicate = crate::ir::Cond::lt(b.iters[0].binding.clone() + crate::ir::Index::Var(l), 9);
-        });
-        no(&func, "C k", 7, "`i + k < 9` uses spatial and reduce loops of C");
+        refuses_to_factor("rfactor", |block, name| format!("rfactor {block} {name}"));
     }
 }

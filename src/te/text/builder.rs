@@ -4,6 +4,7 @@ use super::at;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::Func;
+use crate::te::block_scales::BlockScales;
 use crate::te::build::{GemmSpec, Layout, gemm_with, vec_add, window_sum};
 use crate::te::epilogue::Epilogue;
 use std::ops::Range;
@@ -53,13 +54,15 @@ fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
         (Some("vec_add"), [n]) => vec_add(sizes::<1>(n)?[0]),
         (Some("window_sum"), [n]) => window_sum(sizes::<1>(n)?[0]),
         (Some("gemm"), [size, types, layout, steps @ ..]) => {
+            let (block_scales, steps) = block_scales(steps)?;
             let spec = spec(sizes::<3>(size)?, types, layout)?;
-            gemm_with(&spec, &epilogues(steps)?)
+            gemm_with(&spec.block_scales(block_scales), &epilogues(&steps)?)
         }
         (Some("batched_gemm"), [size, types, layout, steps @ ..]) => {
             let [batch, m, n, k] = sizes::<4>(size)?;
-            let spec = GemmSpec { batch: Some(batch), ..spec([m, n, k], types, layout)? };
-            gemm_with(&spec, &epilogues(steps)?)
+            let (block_scales, steps) = block_scales(steps)?;
+            let spec = spec([m, n, k], types, layout)?.batch(Some(batch)).block_scales(block_scales);
+            gemm_with(&spec, &epilogues(&steps)?)
         }
         (Some("gemm" | "batched_gemm"), [_, types]) => {
             let error = at(Code::TeSyntax, types.1.clone(), "the layout after the types is missing");
@@ -112,6 +115,16 @@ fn spec([m, n, k]: [i64; 3], types: &Word<'_>, (letters, span): &Word<'_>) -> Re
     }
 }
 
+/// Whether the words name scales of blocks, and the words of epilogues.
+fn block_scales<'t>(words: &[Word<'t>]) -> Result<(bool, Vec<Word<'t>>)> {
+    let (scales, steps): (Vec<Word<'t>>, Vec<Word<'t>>) =
+        words.iter().cloned().partition(|(word, _)| *word == BlockScales::NAME);
+    match &scales[..] {
+        [] | [_] => Ok((!scales.is_empty(), steps)),
+        [_, (word, span), ..] => Err(at(Code::TeEpilogue, span.clone(), format!("{word} is given twice"))),
+    }
+}
+
 fn epilogues(words: &[Word<'_>]) -> Result<Vec<Epilogue>> {
     let mut out = Vec::new();
     let mut rest = words.iter();
@@ -132,11 +145,12 @@ fn epilogues(words: &[Word<'_>]) -> Result<Vec<Epilogue>> {
 
 fn unknown_epilogue(word: &str, span: &Range<usize>) -> Error {
     let shown: String = word.chars().take(40).collect();
-    let guess = suggestion(word, Epilogue::ALL.into_iter().map(Epilogue::name));
+    let names = Epilogue::ALL.into_iter().map(Epilogue::name).chain([BlockScales::NAME]);
+    let guess = suggestion(word, names);
     let error = at(Code::TeName, span.clone(), format!("there is no epilogue {shown}{guess}"));
     let words = Epilogue::ALL.map(|e| match e {
         Epilogue::Scale(_) | Epilogue::Beta(_) => format!("{} NUMBER", e.name()),
         _ => e.name().to_string(),
     });
-    error.help(format!("use {}", words.join(", ")))
+    error.help(format!("use {}, {}", BlockScales::NAME, words.join(", ")))
 }

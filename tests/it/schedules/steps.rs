@@ -263,7 +263,8 @@ impl<'f> View<'f> {
         let block = self.block_where(source, |b| b.init.is_some())?;
         let around = visit::loops_around(&self.func.body, block.name)?;
         let sums: Vec<&For> = around.into_iter().filter(|l| is_plain(l) && sums_over(l).is_some()).collect();
-        Some(vec![format!("rfactor {} {}", self.block_name(block), self.name(source.pick(&sums)?))])
+        let primitive = if source.chance(30) { "promote" } else { "rfactor" };
+        Some(vec![format!("{primitive} {} {}", self.block_name(block), self.name(source.pick(&sums)?))])
     }
 
     fn split_k(&self, source: &mut Source) -> Steps {

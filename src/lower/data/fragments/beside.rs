@@ -1,7 +1,8 @@
 //! The layout of fragments that no instruction uses: each element is in the lane that holds the element of another fragment
-//! which the same iteration touches.
+//! which the same iteration touches. Where a fragment has fewer indices than the other, such as a scale for each row of accumulators, several
+//! lanes hold copies of an element.
 
-use super::distribute::{chain, composed, digits, names_every_lane};
+use super::distribute::{chain, composed, digits, lane_count};
 use super::tile::{Fragment, Use};
 use super::{Fragments, body_accesses};
 use crate::error::{Code, Error, Result};
@@ -59,8 +60,13 @@ impl Fragments<'_> {
         body_accesses(&body, &mut |buffer, indices| {
             if buffer == id {
                 own.get_or_insert_with(|| indices.to_vec());
-            } else if let Some(fragment) = self.fragments.get(&buffer).filter(|_| known.is_none()) {
-                known = composed(fragment, indices, &loops, &inner).map(|(layout, _)| (buffer, layout));
+            } else if let Some(fragment) = self.fragments.get(&buffer).filter(|f| known.is_none() || !f.is_replicated())
+            {
+                let is_copy =
+                    |(id, _): &(BufferId, Layout)| self.fragments.get(id).is_some_and(Fragment::is_replicated);
+                if known.as_ref().is_none_or(is_copy) {
+                    known = composed(fragment, indices, &loops, &inner).map(|(layout, _)| (buffer, layout));
+                }
             }
         });
         let ((neighbour, layout), own) = known.zip(own)?;
@@ -69,11 +75,13 @@ impl Fragments<'_> {
             elements.extend(digits(index, d, &loops, &inner)?.0);
         }
         let found = self.fragments.get(&neighbour)?;
+        // Where indices leave out some of the loops, the lanes that these loops tell apart have copies.
+        let every = lane_count(&layout) == lane_count(&found.layout);
         let layout = Layout::new(elements).inverse()?.then(&layout)?;
         let layout = if found.kind.is_some() { of_a_matrix(&layout) } else { numbered(&layout) };
         let whole = match found.kind {
             Some(_) => layout.is_bijective() && layout.span(Element) == found.layout.span(Element),
-            None => names_every_lane(&layout, found.threads),
+            None => every,
         };
         if !whole {
             return None;

@@ -109,7 +109,7 @@ impl Fragments<'_> {
         let mut inner = env.clone();
         loops.iter().for_each(|l| inner.bind(l.l.var, 0, l.extent - 1));
         let found = self.found(&loops, &body, &inner, &name)?;
-        let decided = self.agree(&found, &name)?;
+        let decided = self.agree(&found, &body, &name)?;
         self.name_the_rest(&mut loops, &decided.layout);
         loops.iter().flat_map(|l| &l.rest).for_each(|(_, extent, var)| inner.bind(*var, 0, extent - 1));
         let Some((slot, slots)) = decided.slots else {
@@ -167,8 +167,9 @@ impl Fragments<'_> {
         result.map(|()| out)
     }
 
-    /// From the loops to the lane: the same for all accesses, and each lane has its own iterations.
-    fn agree(&mut self, found: &[Found], name: &str) -> Result<Decided> {
+    /// From the loops to the lane: the same for all accesses, and each lane has its own iterations. Lanes that hold copies of the same
+    /// elements run the same iterations where a nest touches copies alone.
+    fn agree(&mut self, found: &[Found], body: &[Stmt], name: &str) -> Result<Decided> {
         let of = |f: &Found| self.fragments.get(&f.buffer);
         if let Some(opaque) = found.iter().filter_map(of).find(|f| f.slots.is_some()) {
             let (slots, all) = (opaque.slots.unwrap_or(1), opaque.layout.span(Element));
@@ -181,13 +182,19 @@ impl Fragments<'_> {
             let slot = unused(self.func, "slot");
             return Ok(Decided { layout, slots: Some((self.func.add_var(slot), slots)) });
         }
-        let lanes = |f: &Found| Layout::new(f.layout.digits().iter().filter(|d| d.to == Lane).copied());
         let row = |f: &Found| self.fragments.get(&f.buffer).map_or("", |x| x.row);
-        let Some(first) = found.first() else {
+        // Elements of which each lane has its own decide; copies are where those are.
+        let Some(first) = found.iter().find(|f| of(f).is_none_or(|x| !x.is_replicated())).or(found.first()) else {
             return Err(refused(format!("loop {name} touches no fragment")).about_loop(name));
         };
-        let own = lanes(first);
-        if let Some(other) = found.iter().find(|f| lanes(f) != own) {
+        let (own, copies) = (lanes(&first.layout), of(first).is_some_and(Fragment::is_replicated));
+        self.check_copies(found, body, (&own, copies), name)?;
+        let differs = |f: &&Found| {
+            let among_copies = !copies && of(f).is_some_and(Fragment::is_replicated);
+            let theirs = lanes(&f.layout);
+            if among_copies { !theirs.digits().iter().all(|d| own.digits().contains(d)) } else { theirs != own }
+        };
+        if let Some(other) = found.iter().find(differs) {
             let (a, b) = (&self.func.buffer(first.buffer).name, &self.func.buffer(other.buffer).name);
             return Err(refused(format!(
                 "in the nest of loop {name} the elements of {a} and {b} are not in the same lanes: {a} has the layout \
@@ -201,7 +208,11 @@ impl Fragments<'_> {
             .help("pass the values through shared memory"));
         }
         let threads = of(first).map_or(LANES, |f| f.threads);
-        if !names_every_lane(&own, threads) {
+        let every = match of(first).filter(|_| copies) {
+            Some(fragment) => lane_count(&own) == lane_count(&fragment.layout),
+            None => names_every_lane(&own, threads),
+        };
+        if !every {
             let buffer = &self.func.buffer(first.buffer).name;
             return Err(refused(format!("the nest of loop {name} skips lanes that hold elements of {buffer}"))
                 .about_loop(name)
@@ -209,6 +220,31 @@ impl Fragments<'_> {
                 .help("run through whole tiles of the fragment"));
         }
         Ok(Decided { layout: own, slots: None })
+    }
+
+    /// What a nest stores must not depend on which of the lanes that hold copies runs it; `own` are the lanes that decide, and whether they
+    /// hold copies alone.
+    fn check_copies(&self, found: &[Found], body: &[Stmt], own: (&Layout, bool), name: &str) -> Result<()> {
+        let written = visit::writes(body);
+        let replicated = |id: &BufferId| self.fragments.get(id).is_some_and(Fragment::is_replicated);
+        let wrong = match own.1 {
+            true => written.into_iter().find(|id| !replicated(id)),
+            false => written.into_iter().find(replicated),
+        };
+        let (Some(wrong), Some(copied)) = (wrong, found.iter().find(|f| replicated(&f.buffer))) else { return Ok(()) };
+        let (wrong, copied) = (&self.func.buffer(wrong).name, &self.func.buffer(copied.buffer).name);
+        let message = match own.1 {
+            true => {
+                format!("several lanes hold copies of each element of {copied}, and all of them would store to {wrong}")
+            }
+            false => format!(
+                "several lanes hold copies of each element of {wrong}, and each would store another value there"
+            ),
+        };
+        Err(refused(message)
+            .about_loop(name)
+            .about_buffer(wrong)
+            .help(format!("pass the values of {wrong} through shared memory")))
     }
 
     /// From the loops to the number of an element in its matrix: the same for all accesses, all of one kind of fragment.
@@ -451,12 +487,22 @@ fn digit_of(atom: &Index) -> Option<(Var, i64, Option<i64>)> {
 }
 
 /// Whether every one of so many threads stands for something else: the digits that give it are those of a number below.
-pub(super) fn names_every_lane(layout: &Layout, threads: i64) -> bool {
+fn names_every_lane(layout: &Layout, threads: i64) -> bool {
     let mut digits: Vec<(i64, i64)> =
         layout.digits().iter().filter(|d| d.to == Lane).map(|d| (d.stride, d.extent)).collect();
     digits.sort_unstable();
     let end = digits.into_iter().try_fold(1, |end, (stride, extent)| (stride == end).then_some(end * extent));
     end == Some(threads)
+}
+
+/// What of a layout gives the lane.
+fn lanes(layout: &Layout) -> Layout {
+    Layout::new(layout.digits().iter().filter(|d| d.to == Lane).copied())
+}
+
+/// The lanes that a layout tells apart.
+pub(super) fn lane_count(layout: &Layout) -> i64 {
+    layout.digits().iter().filter(|d| d.to == Lane).map(|d| d.extent).product()
 }
 
 fn meet(own: &Digit, lane: &Digit) -> bool {

@@ -1,5 +1,6 @@
 //! Where the elements of a fragment are: which lane holds them, and as which of its elements.
 
+use super::distribute::lane_count;
 use crate::error::{Code, Error, Result};
 use crate::intrin::{Level, Opaque, Place, Played, Row};
 use crate::ir::layout::Coordinate::{Bit, Element, Index as At, Lane, Register, Warp};
@@ -152,6 +153,11 @@ impl Fragment {
             fragment.agrees(name, first, other)?;
         }
         Ok(fragment)
+    }
+
+    /// Whether several lanes hold copies of each element: fewer lanes are told apart than there are.
+    pub fn is_replicated(&self) -> bool {
+        self.kind.is_none() && lane_count(&self.layout) < self.threads
     }
 
     /// The number of a lane's element, and the lane, of an element of the buffer.

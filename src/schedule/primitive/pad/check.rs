@@ -275,6 +275,9 @@ impl Check<'_> {
         let reached = seen(&body);
         for (index, (touched, reached)) in at.iter().zip(touched.into_iter().zip(reached)) {
             let grown = grown.iter().find(|g| index.mentions(g.iter));
+            // Added iterations may read at a quotient what the others read. (Those of a skewed loop would read it shifted.)
+            let reads_same = self.refusal.primitive() == "pad" && touch == Touch::Reads && touched == reached;
+            let grown = grown.filter(|g| index.as_var() == Some(g.iter) || !reads_same);
             // Whatever an operand holds where a spatial iterator grows, the end of the result is cut off.
             let goes_on = |g: &Grown| dataflow::written_to(self.func, buffer, dims.len()) >= Some(g.to);
             let ends = grown.is_some_and(|g| g.kind == IterKind::Reduce || !goes_on(g));

@@ -78,6 +78,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
     let parts = if spec.batch.is_none() && source.chance(15) { source.of([2, 3, 4]) } else { 1 };
     let combine = if parts > 1 { source.of([Combine::Kernel, Combine::Cluster]) } else { Combine::Kernel };
     let drawn = Wgmma {
+        promoted: false,
         block: [rows, columns],
         warpgroups,
         pingpong: false,
