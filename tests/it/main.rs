@@ -34,6 +34,7 @@ mod functions;
 mod gemms;
 mod gpu;
 mod grids;
+mod halves;
 mod handmade;
 mod hopper;
 mod hostile;
