@@ -54,6 +54,7 @@ mod programs;
 mod ptx;
 mod ptx_faults;
 mod ptxas;
+mod quantized;
 mod reach;
 mod recommended;
 mod reductions;
