@@ -132,17 +132,17 @@ impl Count {
     fn copy(&mut self, kernel: usize, copy: &BoxCopy<'_>) {
         let [shared, global] = copy.accesses;
         let Some(shape) = self.shape(kernel, global) else { return };
-        let bytes = shape.bits / 8;
+        let bytes = |elements: i64| elements * shape.bits / 8;
         let mut rows = Rows::default();
         for row in copy.elements.chunks(copy.row.max(1)) {
             let inside = || row.iter().flatten();
             if let (Some(first), Some(last)) = (inside().min(), inside().max()) {
-                rows.row(first * bytes, (last - first + 1) * bytes);
+                rows.row(bytes(*first), bytes(last - first + 1));
             }
         }
         let ([cost, ideal], lines) = (rows.sectors, rows.lines);
         self.add(kernel, global, Observed { requests: 1, cost, ideal, bytes: rows.bytes, lines, degree: 0 });
-        let whole = copy.elements.len() as u64 * bytes as u64 * copy.blocks as u64;
+        let whole = bytes(copy.elements.len() as i64) as u64 * copy.blocks as u64;
         let (requests, bytes) = if shape.write { (1, rows.bytes) } else { (copy.blocks as u64, whole) };
         self.add(kernel, shared, Observed { requests, cost: bytes, ideal: bytes, bytes, ..Observed::default() });
     }

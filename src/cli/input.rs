@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::gemm::{self, Gemm, Kind};
+use crate::gemm::{self, Gemm, Kind, Quantized};
 use crate::ir::Func;
 use crate::loom::{LONGEST_TEXT, Schedule};
 use crate::rows::{RowKind, Rows};
@@ -30,6 +30,13 @@ pub struct What {
     /// What follows the product of --gemm, in the words of builder lines: "bias gelu residual", "row_scales column_scales", "block_scales".
     #[arg(long, value_name = "STEPS", requires = "gemm", conflicts_with_all = ["kind", "invariant"])]
     epilogue: Option<String>,
+    /// Quantised weights of --gemm, as `s4`, or `s4/128` with a scale for each 128 of a row: activations of --dtype (f16 or bf16), weights in
+    /// the order that --pack makes of [N, K].
+    #[arg(long, value_name = "TYPE[/GROUP]", requires = "gemm", conflicts_with_all = ["kind", "invariant", "epilogue", "layout"])]
+    weights: Option<String>,
+    /// With --weights, the kernel that packs the weights.
+    #[arg(long, requires = "weights")]
+    pack: bool,
     /// Types of --gemm: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result, or A*B>accumulators>result.
     #[arg(long, value_name = "T", default_value = "f32", conflicts_with = "file")]
     dtype: String,
@@ -107,6 +114,7 @@ impl What {
         }
         let schedule = match (&self.file, &self.gemm) {
             (Some(file), _) => read(file, target)?,
+            (None, Some(sizes)) if self.weights.is_some() => self.of_weights(&sizes.0, target.or(own))?,
             (None, Some(sizes)) => {
                 let product = product(&sizes.0, &self.dtype, &self.layout)?;
                 let target = target.or(own).unwrap_or_else(|| product.default_target());
@@ -168,6 +176,13 @@ impl What {
         self.gemm.is_some()
     }
 
+    /// The product of --gemm with --weights, or the kernel that packs these.
+    fn of_weights(&self, sizes: &[i64], target: Option<Target>) -> Result<Schedule> {
+        let target = target.unwrap_or(Target::sm_90a());
+        let product = quantized(sizes, &self.dtype, self.weights.as_deref().unwrap_or_default())?;
+        if self.pack { product.packing()?.schedule(&target) } else { gemm::recommend_quantized(&product, &target) }
+    }
+
     /// Whether the size was asked for by name.
     pub fn has_size(&self) -> bool {
         self.size.is_some()
@@ -212,6 +227,27 @@ pub fn product(sizes: &[i64], types: &str, layout: &str) -> Result<Gemm> {
         _ => return Err(wrong()),
     };
     Ok(Gemm::from(GemmSpec { a, b, acc, out, ..*gemm.spec() }))
+}
+
+/// A product of packed weights from its size, the type of its activations, and type and group of its weights.
+///
+/// `s4` or `s4/128`: weights that share a scale, all of a row without a number.
+pub(super) fn quantized(sizes: &[i64], activations: &str, weights: &str) -> Result<Quantized> {
+    let [m, n, k] = *sizes else {
+        return Err(
+            Error::input(Code::CliGemm, "a product of quantised weights has sizes MxNxK").help("--gemm 16x4096x4096")
+        );
+    };
+    let (name, group) = weights.split_once('/').map_or((weights, None), |(name, group)| (name, Some(group)));
+    let product = Quantized::new(m, n, k).activations(dtype(activations)?).weights(dtype(name)?).packed();
+    let group = group.map(|g| {
+        let refused =
+            || Error::input(Code::CliDtype, format!("`{g}` is no number of weights")).help("--weights s4/128");
+        g.parse::<i64>().map_err(|_| refused())
+    });
+    let product = group.transpose()?.map_or(product, |group| product.groups(group));
+    product.packing()?;
+    Ok(product)
 }
 
 /// The program of a GEMM with the steps of a builder line after it.

@@ -3,11 +3,12 @@
 //! A line of the list is a product and what is asked of it; `#` begins a comment:
 //!
 //! ```text
-//! TYPES LAYOUT SIZE [block_scales] [KIND] [beside TYPES LAYOUT] [>= RATIO]
+//! TYPES LAYOUT SIZE [block_scales] [KIND] [weights TYPE[/GROUP]] [beside TYPES LAYOUT] [>= RATIO]
 //! f16 NT 4096 >= 0.65
 //! f16 NN 64x512x512x512 >= 1       # a batch of 64
 //! mean >= 1.01                     # of the ratios above, up to the mean before
 //! s8 NN 4096 beside s8 NT          # the library's product of another layout or of other types, at the same size
+//! f16 NT 16x4096x4096 weights s4/128 >= 2    # packed weights, beside the library's product of the types
 //! f16 NT 1024x512x2048 simt        # a kind of code instead of the recommended steps
 //! e4m3 NT 4096 block_scales        # with scales of blocks
 //! ```
@@ -20,7 +21,7 @@ use super::lines::Compiler;
 use super::subject::{BenchArgs, Subject};
 use super::{input, show};
 use crate::error::{Code, Error, Result};
-use crate::gemm::{self, Gemm, Kind};
+use crate::gemm::{self, Gemm, Kind, Quantized};
 #[cfg(feature = "runtime")]
 use crate::intrin;
 use crate::loom::Schedule;
@@ -42,6 +43,8 @@ pub(super) struct Entry {
     pub gemm: Gemm,
     /// The recommended steps, if nothing.
     kind: Option<Kind>,
+    /// The product with quantised weights.
+    quantized: Option<Quantized>,
     beside: Option<GemmSpec>,
     /// The ratio to the library that is to be reached.
     wanted: Option<f64>,
@@ -89,24 +92,32 @@ impl List {
     }
 }
 
+/// What a line consists of.
+const FORM: &str = "TYPES LAYOUT SIZE [block_scales] [KIND] [weights TYPE[/GROUP]] [beside TYPES LAYOUT] [>= RATIO]";
+
 impl Entry {
     /// Parses a line without its comment.
     pub fn parse(line: &str) -> Result<Entry> {
         let wrong = |what: &str| {
-            Error::input(Code::CliSuite, format!("`{line}` {what}")).help(
-                "TYPES LAYOUT SIZE [block_scales] [KIND] [beside TYPES LAYOUT] [>= RATIO], such as f16 NT 4096 >= 0.65",
-            )
+            Error::input(Code::CliSuite, format!("`{line}` {what}"))
+                .help(format!("{FORM}, such as f16 NT 4096 >= 0.65"))
         };
         let words: Vec<&str> = line.split_whitespace().collect();
         let [types, layout, size, rest @ ..] = &words[..] else { return Err(wrong("is not a GEMM")) };
         let size = input::sizes(size).map_err(|e| wrong(&format!("has no size: {e}")))?.0;
         let gemm = input::product(&size, types, layout)?;
-        let mut entry = Entry { line: words.join(" "), gemm, kind: None, beside: None, wanted: None, mean: 0 };
+        let line = words.join(" ");
+        let mut entry = Entry { line, gemm, kind: None, quantized: None, beside: None, wanted: None, mean: 0 };
         let mut rest = rest.iter();
         while let Some(word) = rest.next() {
             match (*word, Kind::parse(word)) {
                 (_, Some(kind)) => entry.kind = Some(kind),
                 ("block_scales", _) => entry.gemm = entry.gemm.block_scales(),
+                ("weights", _) => {
+                    let weights = rest.next().ok_or_else(|| wrong("needs a type after `weights`"))?;
+                    entry.quantized = Some(input::quantized(&size, types, weights)?);
+                    entry.beside = entry.beside.or(Some(*gemm.spec()));
+                }
                 ("beside", _) => {
                     let (Some(types), Some(layout)) = (rest.next(), rest.next()) else {
                         return Err(wrong("needs types and a layout after `beside`"));
@@ -124,9 +135,10 @@ impl Entry {
     }
 
     fn schedule(&self, target: &Target) -> Result<Schedule> {
-        match self.kind {
-            Some(kind) => kind.schedule(&self.gemm, target),
-            None => gemm::recommend(&self.gemm, target),
+        match (self.kind, &self.quantized) {
+            (_, Some(q)) => gemm::recommend_quantized(q, target),
+            (Some(kind), None) => kind.schedule(&self.gemm, target),
+            (None, None) => gemm::recommend(&self.gemm, target),
         }
     }
 
@@ -312,9 +324,20 @@ mod tests {
         assert_eq!((plain.line.as_str(), plain.wanted, plain.kind), ("f16 NT 4096 >= 0.65", Some(0.65), None));
         assert_eq!((plain.gemm.spec().k, plain.gemm.spec().layout.name()), (4096, "NT"));
         assert_eq!((beside.kind, beside.beside.map(|s| (s.m, s.layout.name()))), (Some(Kind::Simt), Some((64, "NT"))));
-        for wrong in
-            ["f16 NT", "f16 NX 4", "f16 NT 0", "f16 NT 4 wider", "f16 NT 4 beside", "f16 NT 4 >= much", "mean >= x"]
-        {
+        let [weights] = &List::parse("bf16 NT 8x64x128 weights u4/32 >= 3.2").unwrap().entries[..] else { panic!() };
+        assert_eq!(weights.quantized.map(|q| (q.sizes(), q.group())), Some(([8, 64, 128], 32)));
+        assert_eq!((weights.beside, weights.wanted), (Some(*weights.gemm.spec()), Some(3.2)));
+        for wrong in [
+            "f16 NT 4x64x64 weights",
+            "f16 NT 4x64x64 weights f16",
+            "f16 NT",
+            "f16 NX 4",
+            "f16 NT 0",
+            "f16 NT 4 wider",
+            "f16 NT 4 beside",
+            "f16 NT 4 >= much",
+            "mean >= x",
+        ] {
             assert!(List::parse(wrong).is_err(), "{wrong}");
         }
     }
@@ -324,7 +347,8 @@ mod tests {
         let tensor = (include_str!("../../benches/tensor.suite"), 26, Target::sm_90());
         let hopper = (include_str!("../../benches/hopper.suite"), 100, Target::sm_90a());
         let f32 = (include_str!("../../benches/f32.suite"), 25, Target::sm_90());
-        for (text, least, target) in [tensor, hopper, f32] {
+        let w4a16 = (include_str!("../../benches/w4a16.suite"), 10, Target::sm_90a());
+        for (text, least, target) in [tensor, hopper, f32, w4a16] {
             let list = List::parse(text).unwrap();
             assert!(list.entries.len() >= least, "{}", list.entries.len());
             for entry in &list.entries {

@@ -64,6 +64,8 @@ pub struct Body<'c, 'm, 'k> {
     pub warp: Option<(Var, Var)>,
     /// The role whose code is being written.
     pub slice: Option<Slice>,
+    /// The loop whose two iterations an expression is evaluated for at once, as two lanes.
+    pub(super) paired: Option<Var>,
     /// How many conditions of statements and selects are around what is being written.
     pub(super) conditions: u32,
     /// The barrier of the next role.
@@ -107,6 +109,7 @@ pub fn emit<'c>(
         next_var: kernel.func.vars.len() as u32,
         warp: None,
         slice: None,
+        paired: None,
         conditions: 0,
         next_barrier: 1,
     };
@@ -309,6 +312,7 @@ impl<'c> Body<'c, '_, '_> {
         match l.kind {
             LoopKind::Persistent { round } => self.walk(l, round, extent),
             _ if l.code.permutes => self.permute(l),
+            _ if self.both_halves(l)? => Ok(()),
             _ if l.is_written_out() => self.written_out(l, extent),
             _ => self.rolled(l, extent, l.copies()),
         }

@@ -12,6 +12,9 @@ use inkwell::{FloatPredicate, IntPredicate};
 impl<'c> Body<'c, '_, '_> {
     /// Converts every lane.
     pub fn cast(&self, to: DType, from: Data<'c>) -> Result<Data<'c>> {
+        if let Some(wide) = self.integers_to_halves(to, from)? {
+            return Ok(wide);
+        }
         match (is_packed(from.dtype), is_packed(to)) {
             _ if from.dtype == to => return Ok(from),
             (true, _) => return self.cast(to, self.spread_out(from)?),

@@ -50,6 +50,9 @@ impl<'c> Body<'c, '_, '_> {
             }
             Expr::Select(c, a, b) => self.select(c, a, b),
             Expr::Cast(dtype, a) => {
+                if let Some(wide) = self.part_to_halves(*dtype, a)? {
+                    return Ok(wide);
+                }
                 let a = self.expr(a)?;
                 self.cast(*dtype, a)
             }
@@ -144,8 +147,11 @@ impl<'c> Body<'c, '_, '_> {
         if matches!(op, BinOp::Add | BinOp::Sub) && (product(a) || product(b)) {
             return self.multiply_add(op, a, b);
         }
-        let (a, b) = self.pair(a, b)?;
-        self.binary(op, a, b)
+        let (x, y) = self.pair(a, b)?;
+        match self.on_small_pairs(op, (a, b), x, y)? {
+            Some(small) => Ok(small),
+            None => self.binary(op, x, y),
+        }
     }
 
     /// `x * y + c`, `x * y - c`, `c + x * y` and `c - x * y`, fused for floats. A product on the right goes first.

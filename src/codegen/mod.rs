@@ -15,6 +15,7 @@ mod counters;
 mod describe;
 mod expr;
 mod float8;
+mod halves;
 mod index;
 mod instruction;
 mod launch;

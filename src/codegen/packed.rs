@@ -60,6 +60,11 @@ pub struct Packed<'c> {
 }
 
 impl<'c> Packed<'c> {
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// The slot of the word that holds an element.
     fn slot(&self, element: i64) -> Result<PointerValue<'c>> {
         let found =

@@ -19,6 +19,7 @@ mod padding;
 mod parts;
 mod pipelined;
 mod program;
+mod quantized;
 mod random;
 mod recommend;
 mod simt;
@@ -40,6 +41,9 @@ pub use invariant::{Order, order, recommend_invariant};
 pub use kind::Kind;
 use operand::Operand;
 use program::Product;
+#[doc(hidden)]
+pub use quantized::{ByWarps, FromRegisters};
+pub use quantized::{Packing as WeightPacking, Quantized, from_awq, from_gptq, recommend_quantized};
 #[doc(hidden)]
 pub use random::random;
 pub use recommend::{recommend, recommend_for, recommend_promoted};

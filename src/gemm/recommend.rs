@@ -1,6 +1,6 @@
 //! Which steps are recommended: the first that lower for the chip, of all recipes in the order of what they take to cost.
 
-use super::{Gemm, Gemv, Mma, Pipelined, Product, Split, Tiles, WarpTiles, Wgmma, Wmma, schedule, tuning};
+use super::{Gemm, Gemv, Mma, Pipelined, Product, Split, Tiles, WarpTiles, Wgmma, Wmma, quantized, schedule, tuning};
 use crate::error::{Code, Error, Fault, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
@@ -57,6 +57,9 @@ pub fn recommend(gemm: &Gemm, target: &Target) -> Result<Schedule> {
 /// `gemm.program` where the program has no product, several, or other reductions; `gemm.layout` where the dimensions of the operands or of
 /// the result are not those of a GEMM, or rows are not contiguous.
 pub fn recommend_for(program: &Func, target: &Target) -> Result<Schedule> {
+    if let Some(schedule) = quantized::recommended(program, target)? {
+        return Ok(schedule);
+    }
     recommend_product(&Product::of(program)?, target)
 }
 

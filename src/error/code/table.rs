@@ -89,6 +89,7 @@ codes! {
         GemmProgram "program" "The program has no matrix product, or more than a recipe schedules."
         GemmRecipes "recipes" "No recipe has steps for the GEMM."
         GemmSteps "steps" "The steps that a recipe recommends are not well formed."
+        GemmWeights "weights" "No product of quantised weights has these types or groups."
     }
     Host "host" "Driver, devices and libraries of the host." {
         HostCublas "cublas" "A call of cuBLAS fails."

@@ -78,7 +78,8 @@ impl Fragments<'_> {
         // Where indices leave out some of the loops, the lanes that these loops tell apart have copies.
         let every = lane_count(&layout) == lane_count(&found.layout);
         let layout = Layout::new(elements).inverse()?.then(&layout)?;
-        let layout = if found.kind.is_some() { of_a_matrix(&layout) } else { numbered(&layout) };
+        let shares_bytes = self.func.buffer(id).dtype.bits() < 8;
+        let layout = if found.kind.is_some() { of_a_matrix(&layout) } else { numbered(&layout, shares_bytes) };
         let whole = match found.kind {
             Some(_) => layout.is_bijective() && layout.span(Element) == found.layout.span(Element),
             None => every,
@@ -100,10 +101,14 @@ fn of_a_matrix(layout: &Layout) -> Layout {
     Layout::new(layout.digits().iter().filter(|d| d.to == Element).copied())
 }
 
-/// With the elements of a lane numbered without gaps, in the order that they have.
-fn numbered(layout: &Layout) -> Layout {
+/// With the elements of a lane numbered without gaps, in the order that they have there. Elements that share bytes are numbered along the
+/// last dimension, as in memory, so that a lane loads them as words.
+fn numbered(layout: &Layout, shares_bytes: bool) -> Layout {
     let mut digits: Vec<Digit> = layout.digits().to_vec();
     digits.sort_by_key(|d| d.stride);
+    if shares_bytes {
+        digits.sort_by_key(|d| (std::cmp::Reverse(d.from), d.at));
+    }
     let mut next = 1;
     for d in digits.iter_mut().filter(|d| d.to == Register) {
         d.stride = next;

@@ -1,0 +1,212 @@
+//! Products of activations and quantised weights (W4A16, W8A16): C[i, j] = sum over k of X[i, k] * D[j, k], where
+//! D[j, k] = (W[j, k] - Z[k / group, j]) * S[k / group, j] in the type of the activations.
+//!
+//! The dequantisation is an ordinary block of the program, so any schedule may compute it anywhere. The recipes here compute it in registers,
+//! as the fragment of an instruction whose rows are rows of W, in front of the MMAs of each k iteration. They read the weights in the order
+//! of that fragment (`order`), so that a lane loads the weights of a row with one access: a program of its own packs them once.
+
+mod cost;
+mod formats;
+mod order;
+mod registers;
+mod warps;
+
+pub use formats::{from_awq, from_gptq};
+pub use order::Packing;
+#[doc(hidden)]
+pub use {registers::FromRegisters, warps::ByWarps};
+
+use super::operand::up;
+use super::recommend::lowers;
+use crate::dtype::DType;
+use crate::error::{Code, Error, Result};
+use crate::ir::Func;
+use crate::loom::Schedule;
+use crate::schedule::Steps;
+use crate::target::Target;
+use crate::te::{self, GemmSpec, Layout};
+
+/// Multiples of the rows of packed weights: the rows of an instruction.
+pub(super) const ROWS: i64 = 64;
+
+/// A product of activations and quantised weights. X is [m, k], W [n, k], S and Z [k / group, n], C [m, n].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quantized {
+    sizes: [i64; 3],
+    activations: DType,
+    weights: DType,
+    group: Option<i64>,
+    has_zeros: bool,
+    is_packed: bool,
+}
+
+impl Quantized {
+    /// C has m rows and n columns, the sums k terms: f16 activations, weights of s4 with one scale for each row.
+    pub fn new(m: i64, n: i64, k: i64) -> Quantized {
+        Quantized {
+            sizes: [m, n, k],
+            activations: DType::F16,
+            weights: DType::S4,
+            group: None,
+            has_zeros: false,
+            is_packed: false,
+        }
+    }
+
+    /// The type of X, S, Z and C: f16 or bf16.
+    #[must_use]
+    pub fn activations(self, activations: DType) -> Quantized {
+        Quantized { activations, ..self }
+    }
+
+    /// The type of W: s4, u4, s8, u8 or e4m3.
+    #[must_use]
+    pub fn weights(self, weights: DType) -> Quantized {
+        Quantized { weights, ..self }
+    }
+
+    /// So many weights of a row share a scale. Without it a row has one scale.
+    #[must_use]
+    pub fn groups(self, group: i64) -> Quantized {
+        Quantized { group: Some(group), ..self }
+    }
+
+    /// A zero point for each scale, of the type of the activations.
+    #[must_use]
+    pub fn zeros(self) -> Quantized {
+        Quantized { has_zeros: true, ..self }
+    }
+
+    /// The weights are packed ([`Quantized::packing`]): P replaces W.
+    #[must_use]
+    pub fn packed(self) -> Quantized {
+        Quantized { is_packed: true, ..self }
+    }
+
+    /// m, n and k.
+    pub fn sizes(&self) -> [i64; 3] {
+        self.sizes
+    }
+
+    /// Weights that share a scale.
+    pub fn group(&self) -> i64 {
+        self.group.unwrap_or(self.sizes[2])
+    }
+
+    /// The order in which packed weights are.
+    ///
+    /// # Errors
+    /// As [`Quantized::program`].
+    pub fn packing(&self) -> Result<Packing> {
+        self.check()?;
+        Packing::of(self.weights, [self.sizes[1], self.sizes[2]])
+    }
+
+    /// The program.
+    ///
+    /// # Errors
+    /// `te.extent` and `te.limit` where an extent is not positive or an array has more than 2^36 elements; `gemm.weights` where the types or
+    /// the groups are none that these products have.
+    pub fn program(&self) -> Result<Func> {
+        self.check()?;
+        let [m, n, k] = self.sizes;
+        let Quantized { activations: x, weights: w, has_zeros, .. } = *self;
+        let (group, groups) = (self.group(), k / self.group());
+        let (input, element) = match self.is_packed {
+            true => {
+                let packing = self.packing()?;
+                (format!("P {w}[{}, {k}]", packing.rows()), format!("P[n, {}]", packing.place("q")))
+            }
+            false => (format!("W {w}[{n}, {k}]"), "W[n, q]".to_string()),
+        };
+        let rows = if self.is_packed { up(n, ROWS) * ROWS } else { n };
+        let (zeros, value) = match has_zeros {
+            true => (format!("input Z {x}[{groups}, {rows}]\n"), format!("({x}({element}) - Z[q // {group}, n])")),
+            false => (String::new(), format!("{x}({element})")),
+        };
+        te::parse(&format!(
+            "program quantized
+             input X {x}[{m}, {k}]
+             input {input}
+             input S {x}[{groups}, {rows}]
+             {zeros}D: D[n {rows}, q {k}] {x} = {value}*S[q // {group}, n]
+             mma: acc[i {m}, j {rows}] f32 = sum(k {k}) f32(X[i, k])*f32(D[j, k])
+             out: output C[i {m}, j {n}] {x} = {x}(acc[i, j])
+            "
+        ))
+    }
+
+    fn check(&self) -> Result<()> {
+        let Quantized { sizes: [m, n, k], activations, weights, .. } = *self;
+        // Sizes that no GEMM has are refused as those of one.
+        te::gemm(&GemmSpec::of(m, n, k, DType::F16, Layout::NT))?;
+        let refused = |message: String| Err(Error::input(Code::GemmWeights, message));
+        if !matches!(activations, DType::F16 | DType::Bf16) {
+            return refused(format!("activations of {activations} with quantised weights; f16 and bf16 are known"));
+        }
+        if !matches!(weights, DType::S4 | DType::U4 | DType::S8 | DType::U8 | DType::E4m3) {
+            return refused(format!("quantised weights of {weights}; s4, u4, s8, u8 and e4m3 are known"));
+        }
+        let group = self.group();
+        if group <= 0 || k % group != 0 || group % GROUP != 0 {
+            let message = format!("groups of {group} weights along k = {k}");
+            return refused(message).map_err(|e| e.help(format!("a group is a multiple of {GROUP} that divides k")));
+        }
+        Ok(())
+    }
+
+    /// The same product with its weights as they are after the dequantisation.
+    pub(super) fn product(&self) -> GemmSpec {
+        let [m, n, k] = self.sizes;
+        let x = self.activations;
+        let spec = GemmSpec::of(m, if self.is_packed { up(n, ROWS) * ROWS } else { n }, k, x, Layout::NT);
+        GemmSpec { acc: DType::F32, epilogue: true, ..spec }
+    }
+
+    /// The packed product that a program is.
+    pub fn describe(program: &Func) -> Option<Quantized> {
+        let [x, p, s, .., c] = program.params[..] else { return None };
+        let shape = |id| program.buffer(id).const_shape();
+        let ([m, k], [groups, _], [_, n]) =
+            (shape(x)?[..].try_into().ok()?, shape(s)?[..].try_into().ok()?, shape(c)?[..].try_into().ok()?);
+        let q = Quantized::new(m, n, k).activations(program.buffer(x).dtype).weights(program.buffer(p).dtype).packed();
+        let q = if groups == 1 { q } else { q.groups(k / i64::max(groups, 1)) };
+        let q = if program.params.len() == 5 { q.zeros() } else { q };
+        q.program().is_ok_and(|own| own == *program).then_some(q)
+    }
+}
+
+/// Multiples of the weights that share a scale.
+const GROUP: i64 = 32;
+
+/// A schedule for a product of quantised weights: packed weights are dequantised in registers, for wgmma where the chip has it, else for
+/// mma.sync. On older chips, and where weights are not packed, a kernel of its own dequantises them, as [`super::recommend_for`] does for any
+/// program.
+///
+/// # Errors
+/// What [`Quantized::program`] refuses.
+pub fn recommend_quantized(q: &Quantized, target: &Target) -> Result<Schedule> {
+    super::recommend_for(&q.program()?, target)
+}
+
+/// The first schedule of the recipes here that lowers, if a program is a product of packed weights and there is one.
+pub(super) fn recommended(program: &Func, target: &Target) -> Result<Option<Schedule>> {
+    let Some(q) = Quantized::describe(program) else { return Ok(None) };
+    let of_warpgroups = FromRegisters::candidates(&q, target).into_iter().map(|tiles| tiles.steps(&q));
+    let of_warps = std::iter::once_with(|| ByWarps::candidates(&q, target)).flatten().map(|tiles| tiles.steps(&q));
+    for steps in of_warpgroups.chain(of_warps) {
+        let schedule = scheduled(program, target, steps)?;
+        if lowers(&schedule) {
+            return Ok(Some(schedule));
+        }
+    }
+    Ok(None)
+}
+
+fn scheduled(program: &Func, target: &Target, steps: Steps) -> Result<Schedule> {
+    let message = |e| Error::bug(Code::GemmSteps, format!("the recommended steps are not well formed: {e}"));
+    Ok(Schedule::new(program.clone(), *target, steps.finish().map_err(message)?))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! Products of quantised weights: every way in which they are recommended, at sizes that tiles divide and at others.
+
+use super::tensor::right;
+use warploom::gemm::{ByWarps, FromRegisters, Quantized, recommend_for, recommend_quantized};
+use warploom::lower::print;
+use warploom::{DType, Schedule, Target};
+
+/// Sizes with the weights that share a scale.
+const SIZES: [([i64; 3], i64); 6] = [
+    ([16, 128, 512], 128),
+    ([1, 64, 256], 64),
+    ([5, 200, 384], 128),
+    ([33, 128, 256], 256),
+    ([130, 192, 128], 32),
+    ([72, 72, 192], 64),
+];
+
+#[test]
+fn recommended_products_of_packed_weights_are_right() {
+    for (at, (size, group)) in SIZES.into_iter().enumerate() {
+        for (turn, weights) in [DType::S4, DType::U4, DType::S8, DType::U8, DType::E4m3].into_iter().enumerate() {
+            let x = [DType::F16, DType::Bf16][(at + turn) % 2];
+            let q = Quantized::new(size[0], size[1], size[2]).activations(x).weights(weights).groups(group).packed();
+            let q = if (at + turn) % 3 == 0 { q.zeros() } else { q };
+            let target = [Target::sm_90a(), Target::sm_90a(), Target::sm_80()][(at + turn) % 3];
+            let schedule = recommend_quantized(&q, &target).unwrap();
+            let lowered = print(&right(&schedule));
+            let instruction = if target == Target::sm_90a() { "wgmma_rs.m64" } else { "mma.m16n8k16" };
+            assert!(lowered.contains(instruction) && !lowered.contains("D_all"), "{q:?}\n{schedule}");
+        }
+    }
+}
+
+#[test]
+fn the_line_recommend_knows_packed_weights() {
+    let q = Quantized::new(16, 128, 256).groups(128).packed();
+    let of_builder = recommend_quantized(&q, &Target::sm_90a()).unwrap();
+    assert_eq!(recommend_for(&q.program().unwrap(), &Target::sm_90a()).unwrap(), of_builder);
+    let text = of_builder.to_string();
+    let program = text.split("target").next().unwrap();
+    let line = Schedule::parse(&format!("{program}target sm_90a\nrecommend")).unwrap();
+    assert_eq!(line.steps, of_builder.steps);
+}
+
+#[test]
+fn plain_weights_run_on_every_chip() {
+    let q = Quantized::new(9, 40, 64).weights(DType::U4).groups(32).zeros();
+    for target in [Target::sm_70(), Target::sm_75(), Target::sm_80(), Target::sm_90a()] {
+        right(&recommend_quantized(&q, &target).unwrap());
+    }
+}
+
+/// The steps lower for a chip.
+fn lowers(q: &Quantized, steps: Vec<warploom::Step>, target: Target, what: &dyn std::fmt::Debug) {
+    let schedule = Schedule::new(q.program().unwrap(), target, steps);
+    let lowered = schedule.scheduled().and_then(|func| warploom::lower::lower(&func, &target));
+    assert!(lowered.is_ok(), "{what:?}: {}", lowered.unwrap_err());
+}
+
+#[test]
+fn every_tile_of_packed_weights_lowers() {
+    let sizes = [([16, 4096, 4096], 128), ([1, 1024, 2048], 2048), ([300, 512, 1024], 64), ([5, 200, 384], 32)];
+    for (size, group) in sizes {
+        let q = Quantized::new(size[0], size[1], size[2]).groups(group).packed();
+        let q = if group == 32 { q.zeros().weights(DType::S8) } else { q };
+        let of_warpgroups = FromRegisters::candidates(&q, &Target::sm_90a());
+        let of_warps = ByWarps::candidates(&q, &Target::sm_80());
+        assert!(of_warpgroups.len() > 4 && of_warps.len() > 2, "{q:?}: {} {}", of_warpgroups.len(), of_warps.len());
+        for tiles in of_warpgroups {
+            lowers(&q, tiles.steps(&q).finish().unwrap(), Target::sm_90a(), &tiles);
+        }
+        for tiles in of_warps {
+            lowers(&q, tiles.steps(&q).finish().unwrap(), Target::sm_80(), &tiles);
+        }
+    }
+}
+
+#[test]
+fn packing_kernels_are_right() {
+    for (weights, [n, k]) in
+        [DType::S4, DType::U8, DType::E4m3].into_iter().flat_map(|w| [(w, [100, 128]), (w, [64, 96])])
+    {
+        let packing = Quantized::new(1, n, k).weights(weights).packing().unwrap();
+        right(&packing.schedule(&Target::sm_80()).unwrap());
+    }
+}
