@@ -88,9 +88,9 @@ pub(super) const WGMMA_PROLOGUE: f64 = 1400.0;
 pub(super) const WGMMA_STORE_BYTES: f64 = 2048.0 / 45.0;
 /// The share of the bytes from L2 that TMA loads reach beside MMAs: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
 pub(super) const WGMMA_L2_SHARE: f64 = 40.0 / 61.0;
-/// Cycles of a block for the barriers of its cluster at the start and the end. An estimate: 168x6272x544 NT of f16 takes 6.6 us on an H100 in
-/// 64 x 176 in clusters of two and 5.8 in 64 x 88 alone, of which the model saw none.
-pub(super) const CLUSTER_ENDS: f64 = 1500.0;
+/// Cycles of a block for the barriers of its cluster, and for waits between them. An estimate: 168x6272x544 NT of f16 takes 6.6 us on an H100 in
+/// 64 x 176 in clusters of two and 5.8 in 64 x 88 alone.
+pub(super) const CLUSTER_ENDS: f64 = 3500.0;
 /// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
 /// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).
 pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;

@@ -94,7 +94,7 @@ impl Wgmma {
             mma,
             bubble: self.promotion_bubble(mma),
             tiles: self.blocks(spec),
-            prologue: tuning::WGMMA_PROLOGUE + if self.cluster == [1, 1] { 0.0 } else { tuning::CLUSTER_ENDS },
+            prologue: tuning::WGMMA_PROLOGUE + self.partner_cycles(spec),
             memory_bytes: Operand::BOTH.into_iter().map(|operand| operand_bytes(spec, operand)).sum(),
             flight_bytes: ((self.stages - 1) * fetched) as f64,
             ..Work::NONE
@@ -107,8 +107,9 @@ impl Wgmma {
             // Each warpgroup reads the operand that they share, the second a whole tile later.
             let again = operand_bytes(spec, self.swap_ab.columns());
             let memory_bytes = common.memory_bytes + again;
-            let (bubble, l2_bytes, l2_share) =
-                (tuning::PINGPONG_BUBBLE, self.l2_bytes(spec), tuning::PINGPONG_L2_SHARE);
+            // A product of a batch has little that is not in L2 yet.
+            let l2_share = if spec.batch.is_some() { 1.0 } else { tuning::PINGPONG_L2_SHARE };
+            let (bubble, l2_bytes) = (tuning::PINGPONG_BUBBLE, self.l2_bytes(spec));
             return Work { bubble, iterations, prologue: 0.0, memory_bytes, l2_bytes, l2_share, ..common };
         }
         let [m, n] = self.block;

@@ -1,6 +1,7 @@
 //! Tiles of which two blocks of a cluster share a side, by multicast: L2 is read once for both.
 
 use super::{MOST_STAGES, Wgmma, up};
+use crate::gemm::tuning;
 use crate::gemm::work::Work;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -15,6 +16,12 @@ impl Wgmma {
         (shared, up([spec.m, spec.n][shared], self.block[shared]))
     }
 
+    /// Cycles of a block of [`Wgmma::with_partner`] for the barriers of its cluster.
+    pub(super) fn partner_cycles(&self, spec: &GemmSpec) -> f64 {
+        let partners = self.cluster != [1, 1] && !self.persistent && !Wgmma::has_unaligned_rows(spec, self.routes);
+        if partners { tuning::CLUSTER_ENDS } else { 0.0 }
+    }
+
     /// The same tiles of one wave of which two blocks share the longer side; `None` where they do already, or find no partners, or where L2
     /// does not take much longer than the MMAs. On an H100 that takes 30.1 us instead of 31.8 for 12288x128x3072 NT of bf16 in 128 x 128, and
     /// 0.98 of the speed alone for 2048^3 NN of f16 in 128 x 256. Blocks that stay gain nothing: the tensor cores and the power limit decide
@@ -24,8 +31,11 @@ impl Wgmma {
         let work = self.work(spec, target);
         let alone = spec.batch.is_none() && self.cluster == [1, 1] && !self.persistent;
         let fetches = Work { mma: 0.0, bubble: 0.0, ..work }.iteration(1, &target.device()).0 > SHARING_PAYS * work.mma;
+        if !alone || !fetches || !self.stores_by_tma() || blocks % 2 != 0 {
+            return None;
+        }
         let mut w = Wgmma { producer: true, ..*self };
         w.cluster[shared] = 2;
-        (alone && fetches && self.stores_by_tma() && blocks % 2 == 0).then(|| w.with_slots(spec, target, MOST_STAGES))
+        Some(w.with_slots(spec, target, MOST_STAGES))
     }
 }
