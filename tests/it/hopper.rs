@@ -222,7 +222,7 @@ fn blocks_that_wait_for_all_that_reaches_them_end_alone() {
     assert_eq!(stays.matches("mbarrier.arrive").count(), 2, "{stays}");
     assert!(
         stays.contains(
-            "cluster_barrier_relaxed  # no block exits while another block of the cluster may access its shared memory"
+            "cluster_barrier  # no block exits while another block of the cluster may access its shared memory"
         ),
         "{stays}"
     );
