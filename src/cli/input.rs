@@ -50,8 +50,8 @@ pub struct What {
     /// instruction, the order of k and its split are the same for every M.
     #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind"])]
     invariant: bool,
-    /// Steps for --gemm of 8-bit floats by which tensor cores sum 128 terms at a time, and threads add these partial sums up in f32: tensor cores
-    /// keep 13 bits of the fraction of a sum.
+    /// Promote the accumulators of --gemm of 8-bit floats: wgmma accumulates 128 elements of k, and CUDA cores add the partial accumulators
+    /// in f32. Tensor cores keep 13 fraction bits in a sum.
     #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind", "epilogue", "invariant"])]
     promoted: bool,
     /// Compile for this chip instead of the file's. Without it, --gemm is for the GPU's own chip; without a GPU for sm_90a where

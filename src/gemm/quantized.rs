@@ -155,6 +155,17 @@ impl Quantized {
         Ok(())
     }
 
+    /// Whether a stage of `bk` terms has whole groups of scales or a part of one group, and whole blocks of packed weights.
+    fn suits_stage(&self, bk: i64) -> bool {
+        let grouped = self.group() % bk == 0 || bk % self.group() == 0;
+        grouped && self.packing().is_ok_and(|packing| bk % packing.block() == 0)
+    }
+
+    /// Scales and zero points of so many rows of W in a stage of `bk` terms.
+    fn stage_scales(&self, weights: i64, bk: i64) -> i64 {
+        weights * (bk / self.group()).max(1) * if self.has_zeros { 2 } else { 1 }
+    }
+
     /// The same product with its weights as they are after the dequantisation.
     pub(super) fn product(&self) -> GemmSpec {
         let [m, n, k] = self.sizes;

@@ -63,9 +63,9 @@ pub fn recommend_for(program: &Func, target: &Target) -> Result<Schedule> {
     recommend_product(&Product::of(program)?, target)
 }
 
-/// [`recommend`] for sums that keep the bits of f32: tensor cores add products of 8-bit floats with 13 bits of a fraction, so they sum 128 terms at
-/// a time, and threads add these partial sums up. GEMMs of other types, and those that no recipe by wgmma suits, have the steps of
-/// [`recommend`].
+/// [`recommend`] with promotion of the accumulators (two-level accumulation). Tensor cores keep 13 fraction bits in sums of 8-bit floats, so wgmma
+/// accumulates 128 elements of k, and CUDA cores add each partial accumulator to f32 accumulators. Other types, and GEMMs without a recipe by
+/// wgmma, get the steps of [`recommend`].
 ///
 /// # Errors
 /// Those of [`recommend`].

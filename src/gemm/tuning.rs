@@ -40,9 +40,6 @@ pub(super) const COPY_CYCLES: f64 = 6.0;
 pub(super) const LOAD_STORE_CYCLES: f64 = 24.0;
 /// Cycles from a load of a stage to its store: with few blocks 224x13x272 TN of bf16 takes 1600 a stage on an H100 (no record was kept).
 pub(super) const LOAD_STORE_LATENCY: f64 = 1600.0;
-/// Cycles of a warp for each line of rows across k that it copies: 10720x8x1216 TN of bf16 takes 2100, 1500 and 1280 cycles a stage on an H100 in
-/// 32 x 16, 64 x 16 and 128 x 16 of one, two and four warps, of which 770 are counted otherwise (no record was kept).
-pub(super) const LINE_CYCLES: f64 = 10.0;
 /// Cycles that each further block on a multiprocessor adds: of one stage, 24x5632x64 TT of f16 takes 5.2 us on an H100 in 352 blocks of one warp,
 /// 3.5 in 176, 2.7 in 88 of two (no record was kept). Those are 1000 to 2000 cycles; the figure is lower, as long sums hide a part of them.
 pub(super) const MMA_BLOCK: f64 = 700.0;
@@ -88,8 +85,8 @@ pub(super) const WGMMA_PROLOGUE: f64 = 1400.0;
 pub(super) const WGMMA_STORE_BYTES: f64 = 2048.0 / 45.0;
 /// The share of the bytes from L2 that TMA loads reach beside MMAs: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
 pub(super) const WGMMA_L2_SHARE: f64 = 40.0 / 61.0;
-/// Cycles of a block for the barriers of its cluster, and for waits between them. An estimate: 168x6272x544 NT of f16 takes 6.6 us on an H100 in
-/// 64 x 176 in clusters of two and 5.8 in 64 x 88 alone.
+/// Cycles of a block for the barriers of its cluster and for waits between them, for each doubling of the cluster. An estimate: 168x6272x544 NT
+/// of f16 takes 6.6 us on an H100 in 176 x 64 in clusters of four, and 5.8 in 88 x 64 alone.
 pub(super) const CLUSTER_ENDS: f64 = 3500.0;
 /// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
 /// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).

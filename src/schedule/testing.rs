@@ -147,13 +147,8 @@ pub fn redirect(func: &mut Func, block: &str, buffer: &str) {
     }));
 }
 
-/// The refusals that `rfactor`, `promote` and `split_k` share: requirements 1 to 7 of each; `step` is the step for a block and a loop.
-pub fn refuses_to_factor(primitive: &str, step: impl Fn(&str, &str) -> String) {
-    const GEMM: &str = "gemm 6x5x8 f32 NN";
-    let no = |func: &Func, (block, name): (&str, &str), n: u32, message: &str| {
-        refuses_on(func, &step(block, name), &format!("{primitive}.{n}"), message);
-    };
-    no(&program("vec_add 8"), ("C", "i"), 1, "C cannot be factored: it has no init");
+/// A program whose blocks S, a sum over `k`, and T write one buffer.
+pub fn two_writers() -> Func {
     let pair = "program pair
         input A f32[6, 4]
         S: S[i 6] f32 = sum(k 4) A[i, k]
@@ -161,7 +156,17 @@ pub fn refuses_to_factor(primitive: &str, step: impl Fn(&str, &str) -> String) {
         Y: output Y[i 6] f32 = S[i] + T[i]";
     let mut func = program(pair);
     redirect(&mut func, "T", "S");
-    no(&func, ("S", "k"), 1, "T also writes what S writes");
+    func
+}
+
+/// The refusals that `rfactor`, `promote` and `split_k` share: requirements 1 to 7 of each; `step` is the step for a block and a loop.
+pub fn refuses_to_factor(primitive: &str, step: impl Fn(&str, &str) -> String) {
+    const GEMM: &str = "gemm 6x5x8 f32 NN";
+    let no = |func: &Func, (block, name): (&str, &str), n: u32, message: &str| {
+        refuses_on(func, &step(block, name), &format!("{primitive}.{n}"), message);
+    };
+    no(&program("vec_add 8"), ("C", "i"), 1, "C cannot be factored: it has no init");
+    no(&two_writers(), ("S", "k"), 1, "T also writes what S writes");
     let mut func = program(GEMM);
     revalue(&mut func, "C", negate);
     no(&func, ("C", "k"), 2, "C is no sum, product, minimum or maximum");

@@ -189,7 +189,7 @@ pub fn batched_gemm(batch: i64, spec: &GemmSpec) -> Result<Func> {
 /// Parameters: A, B, the steps' inputs in their order, C.
 ///
 /// # Errors
-/// As [`gemm`]; `te.epilogue` where a step stands twice or the sums' type cannot express it, or scales of blocks.
+/// As [`gemm`]; `te.epilogue` where a step is given twice, or the accumulators' type cannot express a step or block-wise scales.
 pub fn gemm_with(spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Func> {
     let name = if spec.batch.is_some() { "batched_gemm" } else { "gemm" };
     build_gemm(name, spec, epilogues)

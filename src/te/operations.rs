@@ -25,7 +25,7 @@ fn of_block(block: &Block) -> f64 {
     runs * once
 }
 
-/// How many terms that follow each other read the same element: those that a quotient of a reduce iterator does not tell apart.
+/// The number of consecutive terms that read the same element: n where an index is a reduce iterator divided by n, else 1.
 fn shared_by(block: &Block, value: &Expr) -> f64 {
     let Expr::Load { indices, .. } = value else { return 1.0 };
     let reduces = |v: Var| block.iters.iter().any(|it| it.kind == IterKind::Reduce && it.var == v);

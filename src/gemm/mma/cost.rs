@@ -4,7 +4,7 @@ use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
 use crate::gemm::work::{ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes};
-use crate::target::{LANES, LINE, SCHEDULERS, Target};
+use crate::target::{LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 impl Mma {
@@ -27,7 +27,7 @@ impl Mma {
         let used: f64 = Operand::BOTH.into_iter().map(|operand| self.moved(spec, operand)).sum();
         let stage = tuning::MMA_STAGE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
         let copying = self.copying(spec);
-        let lone = (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage + self.lines(spec);
+        let lone = (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage;
         let loads = tuning::LOAD_STORE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
         Work {
             mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64,
@@ -62,17 +62,6 @@ impl Mma {
         let copies: f64 =
             pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 / o.piece(spec) as f64).sum();
         copies * if self.asynchronous { tuning::COPY_CYCLES } else { tuning::LOAD_STORE_CYCLES }
-    }
-
-    /// Cycles of a warp in a k iteration for copies of rows across k, each of which meets as many lines as it has rows.
-    fn lines(&self, spec: &GemmSpec) -> f64 {
-        let across = Operand::BOTH.into_iter().filter(|operand| !operand.runs_along_k(spec));
-        let lines = |operand: Operand| {
-            let row = self.row(spec, operand).min(operand.rows(spec)) * self.form.bits(spec);
-            up(row, 8 * LINE) * self.form.depth(spec)
-        };
-        let all = across.map(lines).sum::<i64>() as f64;
-        tuning::LINE_CYCLES * all / (self.warps[0] * self.warps[1]) as f64
     }
 
     /// Rows or columns of a tile that are in C, which move their bytes; what lies beyond is filled in.

@@ -99,10 +99,6 @@ impl FromRegisters {
         let [_, n, k] = q.sizes;
         let padded = up(n, ROWS) * ROWS;
         let divides = padded % (self.weights() * self.sharing) == 0 && k % (self.bk * self.parts) == 0;
-        // A stage has whole groups of scales, or a part of one.
-        let group = q.group();
-        let grouped =
-            (group % self.bk == 0 || self.bk % group == 0) && q.packing().is_ok_and(|p| self.bk % p.block() == 0);
         let iterations = k / self.bk / self.parts;
         let stages = iterations.clamp(1, STAGES.1);
         let room = i64::from(target.limits.shared_optin) / resident;
@@ -117,7 +113,7 @@ impl FromRegisters {
         let long = stages >= STAGES.0.min(iterations);
         // Blocks that share wait for each other at each stage, which a producer does for them.
         let shares = self.sharing == 1 || self.has_producer();
-        (divides && grouped && small && alone && long && shares && self.adds_up()).then_some(tiles)
+        (divides && q.suits_stage(self.bk) && small && alone && long && shares && self.adds_up()).then_some(tiles)
     }
 
     /// Registers of a thread for accumulators, the fragments of a stage and addresses. Of weights a lane has words and halves.
@@ -140,7 +136,7 @@ impl FromRegisters {
     /// Bytes of a stage: X and the packed weights, and its scales.
     fn stage_bytes(&self, q: &Quantized) -> [i64; 2] {
         let bytes = |elements: i64, dtype: DType| elements * i64::from(dtype.bits()) / 8;
-        let scales = self.weights() * (self.bk / q.group()).max(1) * if q.has_zeros { 2 } else { 1 };
+        let scales = q.stage_scales(self.weights(), self.bk);
         [
             bytes(self.rows * self.bk, q.activations),
             bytes(self.weights() * self.bk, q.weights) + bytes(scales, q.activations),

@@ -157,15 +157,13 @@ impl ByWarps {
     fn fitted(self, q: &Quantized, target: &Target) -> Option<ByWarps> {
         let [_, n, k] = q.sizes;
         let divides = up(n, ROWS) * ROWS % self.weights() == 0 && k % (self.bk * self.parts) == 0;
-        let grouped = (q.group() % self.bk == 0 || self.bk % q.group() == 0)
-            && q.packing().is_ok_and(|p| self.bk % p.block() == 0);
         let accumulators = self.tall * self.rows / 2;
         let small = accumulators + self.tall * self.bk / 8 * 5 <= MOST_REGISTERS;
         let most = STAGES.min(k / self.bk / self.parts).max(1);
         let room = i64::from(target.limits.shared_optin);
         let stages = (1..=most).rev().find(|stages| 2 * stages * self.stage_bytes(q) <= room)?;
         let few = self.parts == 1 || self.tiles(q) <= 4 * i64::from(target.device().multiprocessors);
-        (divides && grouped && small && few).then_some(ByWarps { stages, ..self })
+        (divides && q.suits_stage(self.bk) && small && few).then_some(ByWarps { stages, ..self })
     }
 
     fn tiles(&self, q: &Quantized) -> i64 {
@@ -175,7 +173,7 @@ impl ByWarps {
     /// Bytes of a stage.
     fn stage_bytes(&self, q: &Quantized) -> i64 {
         let bytes = |elements: i64, dtype: DType| elements * i64::from(dtype.bits()) / 8;
-        let scales = self.weights() * (self.bk / q.group()).max(1) * if q.has_zeros { 2 } else { 1 };
+        let scales = q.stage_scales(self.weights(), self.bk);
         bytes((self.rows * self.bk) + scales, q.activations) + bytes(self.weights() * self.bk, q.weights)
     }
 

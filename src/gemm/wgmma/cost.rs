@@ -94,7 +94,7 @@ impl Wgmma {
             mma,
             bubble: self.promotion_bubble(mma),
             tiles: self.blocks(spec),
-            prologue: tuning::WGMMA_PROLOGUE + self.partner_cycles(spec),
+            prologue: tuning::WGMMA_PROLOGUE + self.cluster_ends(),
             memory_bytes: Operand::BOTH.into_iter().map(|operand| operand_bytes(spec, operand)).sum(),
             flight_bytes: ((self.stages - 1) * fetched) as f64,
             ..Work::NONE

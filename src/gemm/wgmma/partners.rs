@@ -16,10 +16,10 @@ impl Wgmma {
         (shared, up([spec.m, spec.n][shared], self.block[shared]))
     }
 
-    /// Cycles of a block of [`Wgmma::with_partner`] for the barriers of its cluster.
-    pub(super) fn partner_cycles(&self, spec: &GemmSpec) -> f64 {
-        let partners = self.cluster != [1, 1] && !self.persistent && !Wgmma::has_unaligned_rows(spec, self.routes);
-        if partners { tuning::CLUSTER_ENDS } else { 0.0 }
+    /// Cycles of a block for the barriers of its cluster; those of blocks that stay are few beside their tiles.
+    pub(super) fn cluster_ends(&self) -> f64 {
+        let blocks = self.cluster[0] * self.cluster[1];
+        if self.persistent { 0.0 } else { tuning::CLUSTER_ENDS * (blocks as f64).log2() }
     }
 
     /// The same tiles of one wave of which two blocks share the longer side; `None` where they do already, or find no partners, or where L2

@@ -40,9 +40,7 @@ impl Wgmma {
             m * n / (128 * self.warpgroups) + self.partial_registers(spec) + tuning::ADDRESS_REGISTERS,
             cycles / 1e3,
             match self.shares_with_four() {
-                true =>
-                    "; four blocks share an operand, because its rows cross L2 lines, which the cycles do not count"
-                        .into(),
+                true => "; four blocks share an operand, because its rows cross L2 lines".into(),
                 false => self.others(spec, target, cycles),
             },
         )

@@ -211,7 +211,7 @@ fn check_others(refusal: Refusal, func: &Func, block: &Block, at: &For, output: 
 #[cfg(test)]
 mod tests {
     use crate::ir::{Index, Stmt, visit};
-    use crate::schedule::testing::{program, rebind, redirect, refuses, refuses_on, steps, tensorize};
+    use crate::schedule::testing::{program, rebind, refuses, refuses_on, steps, tensorize, two_writers};
 
     const GEMM: &str = "gemm 6x5x4 f32 NN";
 
@@ -277,14 +277,7 @@ mod tests {
         let mut func = program(GEMM);
         rebind(&mut func, "C", "vk", |k| crate::ir::Index::Int(3) - k);
         no(&func, "C j", 6, "the reduce iterators of C are not all 0 just where its reduce loops are");
-        let two = "program two
-            input A f32[8, 4]
-            S: S[i 8] f32 = sum(k 4) A[i, k]
-            T: T[i 8] f32 = A[i, 0]
-            Y: output Y[i 8] f32 = S[i] + T[i]";
-        let mut func = program(two);
-        redirect(&mut func, "T", "S");
-        no(&func, "S k", 7, "S is also written by T");
+        no(&two_writers(), "S k", 7, "S is also written by T");
         let mut func = program(GEMM);
         tensorize(&mut func, "j");
         no(&func, "C k", 8, "k is in the tensorized nest j");

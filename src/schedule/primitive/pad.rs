@@ -193,7 +193,7 @@ fn through(
 mod tests {
     use crate::ir::{Cond, If, Stmt};
     use crate::schedule::testing::{
-        another_store, limit, program, rebind, redirect, refuses, refuses_on, steps, symbolic, tensorize,
+        another_store, limit, program, rebind, refuses, refuses_on, steps, symbolic, tensorize, two_writers,
     };
 
     const GEMM: &str = "gemm 5x7x3 f32 NN";
@@ -330,14 +330,7 @@ mod tests {
         let id = func.find_block("C").unwrap().name;
         crate::ir::visit::change_block(&mut func.body, id, &mut |b| b.init = b.body.first().map(|_| b.body.clone()));
         refuses_on(&func, "pad C k=4", "pad.3", "C cannot be padded: its init is not one store");
-        let pair = "program pair
-            input A f32[6, 4]
-            S: S[i 6] f32 = sum(k 4) A[i, k]
-            T: T[i 6] f32 = A[i, 0]
-            Y: output Y[i 6] f32 = S[i] + T[i]";
-        let mut func = program(pair);
-        redirect(&mut func, "T", "S");
-        refuses_on(&func, "pad S i=4", "pad.3", "T also writes what S writes");
+        refuses_on(&two_writers(), "pad S i=4", "pad.3", "T also writes what S writes");
         let window = "program window
             input A f32[12]
             B: output B[i 9] f32 = sum(w 3) A[i + w]";
