@@ -16,7 +16,7 @@ use warploom::ir::print;
 use warploom::loom::Schedule;
 use warploom::lower::lower;
 use warploom::target::Target;
-use warploom::te::operations;
+use warploom::te::{Known, operations};
 use warploom::validate::smaller;
 use warploom::{Error, Fault, Result};
 
@@ -56,9 +56,7 @@ pub fn examples() -> Vec<(String, String)> {
 pub fn compiling_examples() -> impl Iterator<Item = (String, Schedule)> {
     let keep = |(name, text): (String, String)| {
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
-        // Scales of blocks need whole blocks of terms: `block_scales` runs these.
-        let whole = !name.ends_with("mma_e4m3_blocks");
-        (whole && !BEYOND_LOWERING.contains(&name.as_str())).then_some((name, schedule))
+        (!BEYOND_LOWERING.contains(&name.as_str())).then_some((name, schedule))
     };
     examples().into_iter().filter_map(keep)
 }
@@ -83,10 +81,19 @@ pub fn depth(schedule: &Schedule) -> i64 {
     let panels = schedule.steps.iter().any(|s| s.to_string().contains(" tma"));
     let small = schedule.program.buffers.iter().any(|b| b.dtype.bits() < if panels { 9 } else { 8 });
     let bits = schedule.program.buffers.iter().any(|b| b.dtype.bits() == 1);
-    match (bits, small) {
+    let depth = match (bits, small) {
         (true, _) => 512,
         (_, true) => 128,
         _ => 64,
+    };
+    whole_blocks(schedule, depth)
+}
+
+/// So many terms, or those of whole blocks of scales where the product has them.
+fn whole_blocks(schedule: &Schedule, k: i64) -> i64 {
+    match Known::of(&schedule.program) {
+        Some(Known::Gemm(spec)) if spec.block_scales => (k as u64).next_multiple_of(128) as i64,
+        _ => k,
     }
 }
 
@@ -96,7 +103,7 @@ pub fn product_size(schedule: &Schedule, small: [i64; 3]) -> [i64; 3] {
     let [m, n, k] = match (has("tensorize "), has("pipeline ")) {
         (true, false) => [128, 128, depth(schedule)],
         // A ring of three slots goes round, and ends in its middle.
-        (true, true) => [128, 128, 160],
+        (true, true) => [128, 128, whole_blocks(schedule, 160)],
         _ => small,
     };
     // Tiles of two warpgroups, two blocks of a cluster, and rows of whole boxes.

@@ -19,8 +19,6 @@ fn sizes(name: &str, schedule: &Schedule) -> Vec<Vec<i64>> {
     match Known::of(&schedule.program) {
         // Two blocks of a cluster, and more steps of k than there are slots.
         Some(Known::Gemm(_)) if name == "worked_example" => vec![vec![256, 256, 320]],
-        // Partial sums of whole blocks of scales.
-        Some(Known::Gemm(spec)) if spec.block_scales => vec![vec![128, 128, 256]],
         Some(Known::Gemm(_)) => {
             let small = [[3, 64, 7], [64, 2, 5], [3, 3, 7], [1, 1, 1]];
             let all = [[128, 128, depth(schedule)], [67, 130, 41]].into_iter().chain(small);

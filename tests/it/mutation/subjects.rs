@@ -60,6 +60,9 @@ pub fn subjects() -> Vec<Subject> {
             ("persistent_simt", _) => &[&[128, 256, 24]],
             // What tiles of 128 add to those of the seeds.
             ("ladder_registers" | "ladder_vectors" | "ladder_warps" | "ladder_pipelined", _) => &[&[128, 128, 24]],
+            // A block that walks both tiles fills stages of the ring again.
+            ("wgmma_e4m3", _) => &[&[128, 256, 288]],
+            ("wgmma_e4m3_blocks", _) => &[&[128, 256, 384]],
             // A block goes through the ring twice, and its rest.
             ("window_sum_roles", _) => &[&[1024], &[1300]],
             (_, true) => &[&whole, &[35, 34, 18]],
