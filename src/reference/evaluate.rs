@@ -38,7 +38,7 @@ impl Row {
 /// Values of variables; the one that runs along the row is given apart.
 #[derive(Debug, Clone)]
 struct Point {
-    vars: HashMap<Var, i64>,
+    vars: Vec<(Var, i64)>,
     along: Option<Var>,
     from: usize,
     length: usize,
@@ -55,14 +55,25 @@ impl Point {
         if let Some((_, data)) = self.data.iter().rev().find(|(v, _)| *v == var) {
             return data.get(at).copied();
         }
-        if Some(var) == self.along { Some((self.from + at) as i64) } else { self.vars.get(&var).copied() }
+        if Some(var) == self.along {
+            return Some((self.from + at) as i64);
+        }
+        self.vars.iter().find(|(v, _)| *v == var).map(|(_, value)| *value)
     }
 
     /// Puts iterators at the `t`-th of their points.
     fn stand(&mut self, iterators: &[(Var, i64)], mut t: i64) {
         for (var, extent) in iterators.iter().rev() {
-            self.vars.insert(*var, t % extent);
+            self.set(*var, t % extent);
             t /= extent;
+        }
+    }
+
+    /// Few variables have values at a time: a list is faster than a table.
+    fn set(&mut self, var: Var, value: i64) {
+        match self.vars.iter_mut().find(|(v, _)| *v == var) {
+            Some((_, known)) => *known = value,
+            None => self.vars.push((var, value)),
         }
     }
 
@@ -98,11 +109,6 @@ impl<'p, 'a> Evaluator<'p, 'a> {
     /// One of so many threads.
     pub fn new(program: &'p Program<'a>, threads: usize) -> Self {
         Evaluator { program, kept: HashMap::new(), size: 0, most: MOST_KEPT / threads.max(1), depth: 0 }
-    }
-
-    /// The type of a buffer.
-    pub fn dtype(&self, id: BufferId) -> DType {
-        self.program.func.buffer(id).dtype
     }
 
     /// Computes the products that rows of an output will ask for, all rows together: each operand is then read once
@@ -225,7 +231,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let terms: i64 = outer.iter().map(|(_, n)| *n).product();
         // What runs along the row from here on is the iterator of the terms.
         if let Some(own) = point.along.take() {
-            point.vars.insert(own, point.from as i64);
+            point.set(own, point.from as i64);
         }
         for t in 0..terms {
             point.stand(outer, t);
@@ -294,7 +300,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let Some((inner, outer)) = d.reduce.split_last() else { return self.joint(joint, d, point) };
         let mut totals = joint.first.iter().map(|e| self.expr(e, point)).collect::<Result<Vec<Row>>>()?;
         if let Some(own) = point.along.take() {
-            point.vars.insert(own, point.from as i64);
+            point.set(own, point.from as i64);
         }
         let (terms, whole): (i64, _) = (outer.iter().map(|(_, n)| *n).product(), inner.1.max(0) as usize);
         for t in 0..terms {

@@ -19,6 +19,7 @@ mod definition;
 mod evaluate;
 mod float8;
 mod joint;
+mod operands;
 mod pair;
 mod product;
 
@@ -115,7 +116,9 @@ pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output
             inputs.insert(*id, arg);
         }
     }
-    let products = product::find(func, &definitions, &inputs);
+    let operands = operands::of(func, &definitions, &inputs)?;
+    let sources = product::Sources { inputs: &inputs, operands: &operands };
+    let products = product::find(func, &definitions, &sources);
     let program = Program { func, definitions, inputs, products };
     let written = func.params.iter().enumerate().filter(|(_, id)| program.definitions.contains_key(id));
     written.map(|(param, id)| output(&program, param, *id, sample)).collect()
@@ -132,7 +135,8 @@ fn output(program: &Program<'_>, param: usize, id: BufferId, sample: Sample) -> 
     let Some((&last, leading)) = shape.split_last() else { return Err(size()) };
     let all = leading.iter().try_fold(1usize, |n, extent| n.checked_mul(*extent)).ok_or_else(size)?;
     let rows = sample.rows(all)?;
-    let (values, bounds) = in_threads(program, id, leading, &rows, last)?;
+    let (values, mut bounds) = in_threads(program, id, leading, &rows, last)?;
+    bounds.iter_mut().zip(&values).for_each(|(bound, v)| *bound = pair::stored(buffer.dtype, *v, *bound));
     Ok(Output {
         param,
         name: buffer.name.clone(),
@@ -212,13 +216,12 @@ fn in_threads(program: &Program<'_>, id: BufferId, leading: &[usize], rows: &[us
 impl Piece<'_> {
     fn fill(self, evaluator: &mut Evaluator<'_, '_>, id: BufferId, leading: &[usize]) -> Result<()> {
         let prefixes: Vec<Vec<i64>> = self.rows.iter().map(|r| unflatten(*r, leading)).collect();
-        let dtype = evaluator.dtype(id);
         evaluator.prepare(id, &prefixes)?;
         let (mut values, mut bounds) = (self.values.iter_mut(), self.bounds.iter_mut());
         for prefix in &prefixes {
             let row = evaluator.row(id, prefix, self.segment)?;
             for (((v, e), value), bound) in row.v.iter().zip(&row.e).zip(&mut values).zip(&mut bounds) {
-                (*value, *bound) = (*v, pair::stored(dtype, *v, *e));
+                (*value, *bound) = (*v, *e);
             }
         }
         Ok(())

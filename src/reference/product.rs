@@ -1,15 +1,16 @@
-//! Sums of products of inputs, some of which do not vary along the row: matrix products of any layout and batch, with scales of blocks,
-//! blocked, in f64.
+//! Sums of products of inputs and of computed operands, some of which do not vary along the row: matrix products of any layout and
+//! batch, with scales of blocks, blocked, in f64.
 
 use super::definition::Definition;
 use super::evaluate::Row;
 use super::float8;
+use super::operands::Operand;
 use super::pair;
 use crate::array::{Array, filled};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::ir::{BinOp, BufferId, Expr, Func, Index, IndexOp, Literal, Var, layout};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 /// A definition of that form.
@@ -24,6 +25,8 @@ pub(super) struct Product<'a> {
     /// `varying` as a matrix of terms x length, by the values of the leading indices that it mentions.
     packed: Mutex<HashMap<Vec<i64>, Arc<Vec<f32>>>>,
     packed_wide: Mutex<HashMap<Vec<i64>, Arc<Vec<f64>>>>,
+    /// The same of the magnitudes that errors of operands widen; see [`Part::weight`].
+    packed_weights: Mutex<HashMap<Vec<i64>, Arc<Vec<f32>>>>,
 }
 
 /// A product of elements of inputs: an operand, and what scales it.
@@ -31,9 +34,13 @@ struct Factor<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// An element of an input.
+/// An element of an input, or of a computed operand.
 struct Part<'a> {
     array: &'a Array,
+    /// How far elements of a computed operand may be from the program's.
+    errors: Option<&'a Array>,
+    /// The type that the program gives it.
+    dtype: DType,
     flat: Index,
     /// How many neighbours along the row have one element, from every multiple of that number on.
     same: i64,
@@ -43,25 +50,47 @@ struct Part<'a> {
 pub(super) fn find<'a>(
     func: &'a Func,
     definitions: &HashMap<BufferId, Definition<'a>>,
-    inputs: &HashMap<BufferId, &'a Array>,
+    sources: &Sources<'_, 'a>,
 ) -> HashMap<BufferId, Product<'a>> {
-    let product = |(id, d): (&BufferId, &Definition<'a>)| Some((*id, read(func, *id, d, inputs)?));
+    let product = |(id, d): (&BufferId, &Definition<'a>)| Some((*id, read(func, *id, d, sources)?));
     definitions.iter().filter_map(product).collect()
 }
 
-fn read<'a>(
-    func: &'a Func,
-    id: BufferId,
-    d: &Definition<'a>,
-    inputs: &HashMap<BufferId, &'a Array>,
-) -> Option<Product<'a>> {
+/// What elements of products are read from.
+pub(super) struct Sources<'s, 'a> {
+    pub inputs: &'s HashMap<BufferId, &'a Array>,
+    pub operands: &'a HashMap<BufferId, Operand>,
+}
+
+/// The buffers among the factors of sums of products that the program itself defines.
+pub(super) fn factors(definitions: &HashMap<BufferId, Definition<'_>>) -> BTreeSet<BufferId> {
+    let mut out = BTreeSet::new();
+    for d in definitions.values().filter(|d| d.combine.is_some_and(|(op, _)| op == BinOp::Add)) {
+        loads(d.value, &mut out);
+    }
+    out.into_iter().filter(|id| definitions.contains_key(id)).collect()
+}
+
+/// The buffers that the factors of a product load.
+fn loads(e: &Expr, out: &mut BTreeSet<BufferId>) {
+    match e {
+        Expr::Bin(BinOp::Mul, a, b) => [a, b].into_iter().for_each(|e| loads(e, out)),
+        Expr::Cast(_, a) => loads(a, out),
+        Expr::Load { buffer, .. } => {
+            out.insert(*buffer);
+        }
+        _ => {}
+    }
+}
+
+fn read<'a>(func: &'a Func, id: BufferId, d: &Definition<'a>, sources: &Sources<'_, 'a>) -> Option<Product<'a>> {
     let zero = matches!(d.combine?.1, Expr::Const(_, Literal::Float(0.0) | Literal::Int(0)));
     if d.combine?.0 != BinOp::Add || !zero {
         return None;
     }
     let along = *d.spatial.last()?;
     let mut parts = Vec::new();
-    parts_of(func, d.value, inputs, along, &mut parts)?;
+    parts_of(func, d.value, sources, along, &mut parts)?;
     let (varying, fixed): (Vec<Part>, Vec<Part>) = parts.into_iter().partition(|part| part.flat.mentions(along));
     if varying.is_empty() || fixed.is_empty() {
         return None;
@@ -79,6 +108,7 @@ fn read<'a>(
         varying,
         packed: Mutex::default(),
         packed_wide: Mutex::default(),
+        packed_weights: Mutex::default(),
     })
 }
 
@@ -86,28 +116,28 @@ fn read<'a>(
 fn parts_of<'a>(
     func: &'a Func,
     e: &'a Expr,
-    inputs: &HashMap<BufferId, &'a Array>,
+    sources: &Sources<'_, 'a>,
     along: Var,
     out: &mut Vec<Part<'a>>,
 ) -> Option<()> {
     match e {
         Expr::Bin(BinOp::Mul, a, b) => {
-            parts_of(func, a, inputs, along, out)?;
-            parts_of(func, b, inputs, along, out)
+            parts_of(func, a, sources, along, out)?;
+            parts_of(func, b, sources, along, out)
         }
         other => {
-            out.push(part(func, other, inputs, along)?);
+            out.push(part(func, other, sources, along)?);
             Some(())
         }
     }
 }
 
-/// A load of an input that is only widened, all of whose elements lie inside.
-fn part<'a>(func: &'a Func, e: &'a Expr, inputs: &HashMap<BufferId, &'a Array>, along: Var) -> Option<Part<'a>> {
+/// A load of an input or operand that is only widened, all of whose elements lie inside.
+fn part<'a>(func: &'a Func, e: &'a Expr, sources: &Sources<'_, 'a>, along: Var) -> Option<Part<'a>> {
     match e {
         Expr::Cast(to, a) => {
-            let inner = part(func, a, inputs, along)?;
-            let from = inner.array.dtype;
+            let inner = part(func, a, sources, along)?;
+            let from = inner.dtype;
             let widens = match (from.is_float(), to.is_float()) {
                 (true, true) => pair::unit(from) >= pair::unit(*to) && *to != DType::F16,
                 (false, false) => to.bits() > from.bits(),
@@ -116,7 +146,12 @@ fn part<'a>(func: &'a Func, e: &'a Expr, inputs: &HashMap<BufferId, &'a Array>, 
             widens.then_some(inner)
         }
         Expr::Load { buffer, indices, .. } => {
-            let strides = layout::strides(func.buffer(*buffer))?;
+            let of = func.buffer(*buffer);
+            let (array, errors, strides) = match (sources.inputs.get(buffer), sources.operands.get(buffer)) {
+                (Some(input), _) => (*input, None, layout::strides(of)?),
+                (None, Some(o)) => (&o.values, Some(&o.errors), o.strides.clone()),
+                (None, None) => return None,
+            };
             let flat = indices.iter().zip(strides).fold(Index::Int(0), |f, (i, s)| f + i.clone() * s);
             // Plain iterators, and quotients of them, cannot leave the buffer that was declared with their extents.
             let plain = |i: &Index| match i {
@@ -127,7 +162,8 @@ fn part<'a>(func: &'a Func, e: &'a Expr, inputs: &HashMap<BufferId, &'a Array>, 
             // An iterator that occurs twice would have two strides.
             let mut of_row = plain.iter().filter(|(v, _)| *v == along);
             let same = of_row.next().map_or(1, |(_, by)| *by);
-            Some(Part { array: inputs.get(buffer)?, flat, same }).filter(|_| of_row.all(|(_, by)| *by == same))
+            let part = Part { array, errors, dtype: of.dtype, flat, same };
+            Some(part).filter(|_| of_row.all(|(_, by)| *by == same))
         }
         _ => None,
     }
@@ -138,8 +174,18 @@ impl Factor<'_> {
         self.parts.iter().map(|part| part.at(point)).product()
     }
 
+    /// The product of the weights of the parts.
+    fn weight_at(&self, point: &HashMap<Var, i64>, gamma: f64) -> f64 {
+        self.parts.iter().map(|part| part.place(point).map_or(f64::NAN, |i| part.weight(i, gamma))).product()
+    }
+
     fn mentions(&self, var: Var) -> bool {
         self.parts.iter().any(|part| part.flat.mentions(var))
+    }
+
+    /// Whether it is exact: no computed operand.
+    fn is_exact(&self) -> bool {
+        self.parts.iter().all(|part| part.errors.is_none())
     }
 
     fn fits_f32(&self) -> bool {
@@ -150,9 +196,20 @@ impl Factor<'_> {
 impl Part<'_> {
     /// The element at a point; NaN where it is outside.
     fn at(&self, point: &HashMap<Var, i64>) -> f64 {
+        self.place(point).map_or(f64::NAN, |i| self.array.get(i))
+    }
+
+    /// The place of the element at a point, where it is inside.
+    fn place(&self, point: &HashMap<Var, i64>) -> Option<usize> {
         let flat = self.flat.eval(&|v| point.get(&v).copied()).and_then(|i| usize::try_from(i).ok());
-        let bits = self.array.bytes.len() * 8 / self.array.dtype.bits() as usize;
-        flat.filter(|i| *i < bits).map_or(f64::NAN, |i| self.array.get(i))
+        let elements = self.array.bytes.len() * 8 / self.array.dtype.bits() as usize;
+        flat.filter(|i| *i < elements)
+    }
+
+    /// The magnitude of an element, with its error over `gamma`, the error of the sum relative to the magnitudes of its terms: `gamma` times
+    /// the product of two weights holds the error of the sum and those of both factors.
+    fn weight(&self, at: usize, gamma: f64) -> f64 {
+        self.array.get(at).abs() + self.errors.map_or(0.0, |errors| errors.get(at) / gamma)
     }
 
     fn fits_f32(&self) -> bool {
@@ -171,12 +228,23 @@ impl Product<'_> {
             let together = rest.iter().take_while(|p| self.key(p) == key).count();
             let (now, later) = rest.split_at(together);
             rest = later;
-            let fixed: Vec<Vec<f64>> = now.iter().map(|p| self.fixed_row(p)).collect();
-            out.extend(if self.varying.fits_f32() {
-                self.multiply(&fixed, &pack(self, &self.packed, &key, |v| v as f32)?)?
+            let fixed: Vec<Vec<f64>> = now.iter().map(|p| self.fixed_row(p, |point| self.fixed.at(point))).collect();
+            let value = |part: &Part, at| part.array.get(at);
+            let mut sums = if self.varying.fits_f32() {
+                self.multiply(&fixed, &pack(self, &self.packed, &key, value, |v| v as f32)?)?
             } else {
-                self.multiply(&fixed, &pack(self, &self.packed_wide, &key, |v| v)?)?
-            });
+                self.multiply(&fixed, &pack(self, &self.packed_wide, &key, value, |v| v)?)?
+            };
+            if !(self.fixed.is_exact() && self.varying.is_exact()) {
+                let gamma = self.gamma();
+                let fixed: Vec<Vec<f64>> =
+                    now.iter().map(|p| self.fixed_row(p, |point| self.fixed.weight_at(point, gamma))).collect();
+                let weight = |part: &Part, at| part.weight(at, gamma);
+                let weights = pack(self, &self.packed_weights, &key, weight, |v| (v as f32).next_up())?;
+                let masses = self.multiply(&fixed, &weights)?;
+                sums.iter_mut().zip(masses).for_each(|((_, mass), (_, with_errors))| *mass = with_errors);
+            }
+            out.extend(sums.into_iter().map(|(sum, mass)| self.finish(sum, &mass)));
         }
         Ok(out)
     }
@@ -199,19 +267,21 @@ impl Product<'_> {
         }
     }
 
-    fn fixed_row(&self, prefix: &[i64]) -> Vec<f64> {
+    /// A number for each term of a row.
+    fn fixed_row(&self, prefix: &[i64], of: impl Fn(&HashMap<Var, i64>) -> f64) -> Vec<f64> {
         let mut point = self.point(prefix);
         let element = |t| {
             self.set_term(&mut point, t);
-            self.fixed.at(&point)
+            of(&point)
         };
         (0..self.terms).map(element).collect()
     }
 
-    fn multiply<T: Copy + Into<f64>>(&self, fixed: &[Vec<f64>], varying: &[T]) -> Result<Vec<Row>> {
+    /// The sum, and the sum of magnitudes, of each element of some rows.
+    fn multiply<T: Copy + Into<f64>>(&self, fixed: &[Vec<f64>], varying: &[T]) -> Result<Vec<Sums>> {
         let n = self.length;
         let empty = |_| Ok((filled(0.0, n)?, filled(0.0, n)?));
-        let mut rows = fixed.iter().map(empty).collect::<Result<Vec<(Vec<f64>, Vec<f64>)>>>()?;
+        let mut rows = fixed.iter().map(empty).collect::<Result<Vec<Sums>>>()?;
         // A strip of columns of all rows stays in the first cache while the terms go by.
         const STRIP: usize = 256;
         for start in (0..n).step_by(STRIP) {
@@ -223,7 +293,17 @@ impl Product<'_> {
                 }
             }
         }
-        Ok(rows.into_iter().map(|(sum, mass)| self.finish(sum, &mass)).collect())
+        Ok(rows)
+    }
+
+    /// The error of a sum relative to the magnitudes of its terms.
+    fn gamma(&self) -> f64 {
+        let terms = self.terms as f64;
+        let parts = || self.fixed.parts.iter().chain(&self.varying.parts);
+        let float8 = parts().filter(|part| part.dtype.is_float8()).count() > 1;
+        // Each scale is one more rounding of a term.
+        let scales = (parts().count() - 2) as f64;
+        pair::gamma(self.dtype, terms + scales) + if float8 { float8::gamma(terms) } else { 0.0 }
     }
 
     fn finish(&self, mut sum: Vec<f64>, mass: &[f64]) -> Row {
@@ -231,15 +311,13 @@ impl Product<'_> {
             sum.iter_mut().for_each(|v| *v = pair::wrap(self.dtype, *v));
             return Row { dtype: self.dtype, e: vec![0.0; sum.len()], v: sum };
         }
-        let terms = self.terms as f64;
-        let parts = || self.fixed.parts.iter().chain(&self.varying.parts);
-        let float8 = parts().filter(|part| part.array.dtype.is_float8()).count() > 1;
-        // Each scale is one more rounding of a term.
-        let scales = (parts().count() - 2) as f64;
-        let gamma = pair::gamma(self.dtype, terms + scales) + if float8 { float8::gamma(terms) } else { 0.0 };
+        let gamma = self.gamma();
         Row { dtype: self.dtype, v: sum, e: mass.iter().map(|m| gamma * m).collect() }
     }
 }
+
+/// The sums of a row, and the sums of the magnitudes of their terms.
+type Sums = (Vec<f64>, Vec<f64>);
 
 #[inline(always)]
 fn add_scaled<T: Copy + Into<f64>>(sum: &mut [f64], mass: &mut [f64], a: f64, b: &[T]) {
@@ -252,8 +330,14 @@ fn add_scaled<T: Copy + Into<f64>>(sum: &mut [f64], mass: &mut [f64], a: f64, b:
 
 type Packed<T> = Mutex<HashMap<Vec<i64>, Arc<Vec<T>>>>;
 
-/// The varying factor at some leading indices, made once.
-fn pack<T>(p: &Product<'_>, packed: &Packed<T>, key: &[i64], convert: impl Fn(f64) -> T + Sync) -> Result<Arc<Vec<T>>>
+/// The varying factor at some leading indices, made once: products of what `of` says of an element of each part.
+fn pack<T>(
+    p: &Product<'_>,
+    packed: &Packed<T>,
+    key: &[i64],
+    of: impl Fn(&Part, usize) -> f64 + Sync,
+    convert: impl Fn(f64) -> T + Sync,
+) -> Result<Arc<Vec<T>>>
 where
     T: Copy + Default + Send,
 {
@@ -269,7 +353,7 @@ where
     let mut row = |t: usize| {
         p.set_term(&mut point, t);
         // A flat index is linear in the elements along the row that differ: two of them give its stride.
-        let mut of = |part: &Part| {
+        let mut line = |part: &Part| {
             let mut place = |at: i64| {
                 point.insert(along, at);
                 part.flat.eval(&|v| point.get(&v).copied()).unwrap_or(0)
@@ -277,13 +361,12 @@ where
             let start = place(0);
             (start, place(part.same) - start)
         };
-        p.varying.parts.iter().map(&mut of).collect()
+        p.varying.parts.iter().map(&mut line).collect()
     };
     let rows: Vec<Vec<(i64, i64)>> = (0..p.terms).map(&mut row).collect();
     let element = |row: &Vec<(i64, i64)>, j: usize| {
-        let value = |(part, (start, stride)): (&Part, &(i64, i64))| {
-            part.array.get((start + j as i64 / part.same * stride) as usize)
-        };
+        let value =
+            |(part, (start, stride)): (&Part, &(i64, i64))| of(part, (start + j as i64 / part.same * stride) as usize);
         convert(p.varying.parts.iter().zip(row).map(value).product())
     };
     let mut matrix = filled(T::default(), p.terms * p.length)?;

@@ -106,6 +106,36 @@ fn samples_are_rows_of_the_whole() {
     }
 }
 
+/// Dequantised weights: rounded to f16, so that the operand has errors of its own.
+#[test]
+fn operands_that_follow_from_inputs_are_computed_once() {
+    let text = "program w4a16
+        input X f16[6, 64]
+        input W s4[10, 64]
+        input S f16[10, 2]
+        D: D[n 10, q 64] f16 = f16(W[n, q])*S[n, q // 32]
+        mma: acc[i 6, j 10] f32 = sum(k 64) f32(X[i, k])*f32(D[j, k])
+        out: output C[i 6, j 10] f16 = f16(acc[i, j])";
+    let func = crate::te::parse(text).unwrap();
+    check(&func);
+    let mut args = arrays(&func, Array::random);
+    let definitions = definition::of(&func).unwrap();
+    let inputs: HashMap<BufferId, &Array> = func.params[..3].iter().copied().zip(&args).collect();
+    let operands = operands::of(&func, &definitions, &inputs).unwrap();
+    let (id, operand) = operands.iter().next().unwrap();
+    assert_eq!((operands.len(), func.buffer(*id).name.as_str(), &operand.strides[..]), (1, "D", &[64, 1][..]));
+    let sources = product::Sources { inputs: &inputs, operands: &operands };
+    assert_eq!(product::find(&func, &definitions, &sources).len(), 1);
+    // An element of D is wrong by one unit in the last place of f16 at most; a product with another weight is not.
+    let output = outputs(&func, &args, Sample::All).unwrap().remove(0);
+    run_func(&func, Mode::Real, &mut args).unwrap();
+    output.bound(&args[3]).unwrap();
+    let weight = args[1].get(0);
+    args[1].set(0, if weight > 0.0 { -8.0 } else { 7.0 });
+    run_func(&func, Mode::Real, &mut args).unwrap();
+    assert_eq!(output.bound(&args[3]).unwrap_err().code(), Code::ReferenceBound);
+}
+
 #[test]
 fn scheduled_programs_have_no_reference() {
     let mut func = gemm(&spec(DType::F32, DType::F32, DType::F32, Layout::NN)).unwrap();

@@ -5,7 +5,7 @@
 //! lines of its output below it: `..` stands for what is left out, and `# exit N` behind a command says how it fails. Other blocks are
 //! not looked at here.
 
-use super::cli::warploom;
+use super::cli::output;
 use super::scan::root;
 use std::path::{Path, PathBuf};
 use warploom::{Schedule, lower, schedule::primitive};
@@ -99,7 +99,7 @@ fn fault(command: &str, expected: &[&str]) -> Option<String> {
     let (command, exit) = command.split_once("# exit ").unwrap_or((command, "0"));
     let wanted: Option<i32> = exit.trim().parse().ok();
     let arguments = words(command);
-    let out = warploom(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap();
+    let out = output(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
     let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
     if out.status.code() != wanted {
         return Some(format!("`warploom {command}` ends with {:?}\n{text}", out.status.code()));
@@ -216,7 +216,7 @@ fn the_summary_lists_every_page() {
 #[test]
 fn generated_pages_are_what_the_binary_prints() {
     let print = |arguments: &[&str]| {
-        let out = warploom(arguments).output().unwrap();
+        let out = output(arguments);
         assert!(out.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&out.stderr));
         String::from_utf8(out.stdout).unwrap()
     };

@@ -3,6 +3,8 @@
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 pub fn warploom(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_warploom"));
@@ -11,7 +13,25 @@ pub fn warploom(arguments: &[&str]) -> Command {
 }
 
 pub fn output(arguments: &[&str]) -> Output {
-    warploom(arguments).output().unwrap()
+    in_time(warploom(arguments))
+}
+
+/// How long a command of a test may take: far more than any of them does.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs a command to its end, which must come within [`LIMIT`].
+pub fn in_time(mut command: Command) -> Output {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = child.id().to_string();
+    let (ended, end) = mpsc::channel::<()>();
+    let watch = std::thread::spawn(move || {
+        let late = end.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout);
+        late && Command::new("kill").args(["-9", &id]).status().is_ok()
+    });
+    let out = child.wait_with_output().unwrap();
+    drop(ended);
+    assert!(!watch.join().unwrap(), "{command:?} has not ended within {LIMIT:?}");
+    out
 }
 
 /// Standard output of a command that must succeed.
