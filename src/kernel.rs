@@ -19,6 +19,9 @@ pub struct Kernels {
     pub text: String,
     /// LLVM IR before optimisation, for dumps.
     pub llvm: String,
+    /// The machine code of the module, where it has been assembled. A device that can run it takes it; others compile the PTX.
+    #[serde(skip)]
+    pub cubin: Option<Cubin>,
     /// What the caller passes, in order.
     pub args: Vec<Arg>,
     /// Global buffers that the launcher allocates once per load.
@@ -43,10 +46,16 @@ impl Kernels {
             ptx_version,
             text: text.into(),
             llvm: String::new(),
+            cubin: None,
             args: Vec::new(),
             workspace: Vec::new(),
             kernels,
         }
+    }
+
+    /// Whether a device of this compute capability (major, minor) can run the program.
+    pub fn runs_on(&self, capability: (u32, u32)) -> bool {
+        Chip::parse(&self.target).is_some_and(|chip| chip.runs_on(capability))
     }
 
     /// The module's PTX.
@@ -62,6 +71,56 @@ impl Kernels {
     pub fn check_values(&self, arrays: &[Array]) -> Result<()> {
         let stated = self.args.iter().zip(arrays).filter_map(|(arg, array)| Some((arg, array, arg.values?)));
         stated.into_iter().try_for_each(|(arg, array, values)| array.check_values(&arg.name, values))
+    }
+}
+
+/// Machine code for one chip: an ELF file, as ptxas makes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Cubin {
+    /// The chip, `sm_90a`.
+    pub chip: String,
+    /// What assembled it: `ptxas 13.0`.
+    pub assembler: String,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+impl Cubin {
+    /// Machine code that an assembler made for a chip.
+    pub fn new(chip: impl Into<String>, assembler: impl Into<String>, bytes: Vec<u8>) -> Cubin {
+        Cubin { chip: chip.into(), assembler: assembler.into(), bytes }
+    }
+
+    /// Whether a device of this compute capability can run it: one of the same major number and no lower minor one; of a chip
+    /// with instructions of its own (`sm_90a`) that chip alone.
+    pub fn runs_on(&self, capability: (u32, u32)) -> bool {
+        let same = |chip: &Chip| chip.number / 10 == capability.0;
+        Chip::parse(&self.chip).is_some_and(|chip| same(&chip) && chip.runs_on(capability))
+    }
+}
+
+/// The name of a chip, taken apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Chip {
+    /// The compute capability times ten.
+    pub(crate) number: u32,
+    /// Whether it has instructions that no later chip has.
+    pub(crate) exact: bool,
+}
+
+impl Chip {
+    /// `sm_90`, `sm_90a`.
+    pub(crate) fn parse(name: &str) -> Option<Chip> {
+        let digits = name.strip_prefix("sm_")?;
+        let (digits, exact) = digits.strip_suffix('a').map_or((digits, false), |digits| (digits, true));
+        Some(Chip { number: digits.parse().ok()?, exact })
+    }
+
+    /// Whether a device of this compute capability runs PTX for the chip.
+    pub(crate) fn runs_on(self, (major, minor): (u32, u32)) -> bool {
+        let has = major * 10 + minor;
+        if self.exact { self.number == has } else { self.number <= has }
     }
 }
 
@@ -104,14 +163,45 @@ pub struct Arg {
 impl Arg {
     /// An array of these extents (outermost first) with packed rows, at an address that is a multiple of 16 bytes.
     pub fn new(name: impl Into<String>, dtype: DType, shape: &[i64], access: Access) -> Arg {
-        let mut strides = vec![1; shape.len()];
-        for d in (1..shape.len()).rev() {
-            strides[d - 1] = strides[d] * shape[d];
-        }
+        let strides = packed(shape);
         let elements: i64 = shape.iter().product();
         let bytes = dtype.bytes_of(u64::try_from(elements).unwrap_or(0));
         Arg { name: name.into(), dtype, shape: shape.to_vec(), strides, align: 16, bytes, access, values: None }
     }
+
+    /// Whether an array of this type can be given for it.
+    pub fn takes_type(&self, given: DType) -> bool {
+        self.dtype == given || self.access == Access::Read && self.dtype.reads(given)
+    }
+
+    /// Whether an array of this shape can be given for it: the same extents. A parameter whose strides leave gaps takes an array with these strides that holds it (rows of 100 at a
+    /// stride of 128 lie in an array of rows of 128), or one dimension that is as long as all that it spans. A parameter whose
+    /// dimensions lie in another order takes an array with its dimensions in the order of memory: a column-major matrix of 4 x 6
+    /// is an array of 6 x 4.
+    pub fn takes_shape(&self, given: &[usize]) -> bool {
+        let wanted = &self.shape;
+        let given: Vec<i64> = given.iter().map(|g| i64::try_from(*g).unwrap_or(i64::MAX)).collect();
+        if self.strides == packed(wanted) {
+            // What has one dimension says nothing of others: an array of any shape is as good.
+            let flat = wanted.len() == 1 && wanted[0] == given.iter().fold(1i64, |n, g| n.saturating_mul(*g));
+            return *wanted == given || flat;
+        }
+        let spanned =
+            wanted.iter().zip(&self.strides).fold(1, |n: i64, (e, s)| n.saturating_add((e - 1).saturating_mul(*s)));
+        let mut dims: Vec<(i64, i64)> = self.strides.iter().copied().zip(wanted.iter().copied()).collect();
+        dims.sort_by_key(|(stride, _)| std::cmp::Reverse(*stride));
+        let holds = given.len() == dims.len() && dims.iter().zip(&given).all(|((_, w), g)| w <= g);
+        given == [spanned] || (holds && packed(&given).iter().eq(dims.iter().map(|(stride, _)| stride)))
+    }
+}
+
+/// The strides of an array without gaps.
+fn packed(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1i64; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d].saturating_mul(shape[d]);
+    }
+    strides
 }
 
 /// A global buffer that lives only inside the program.
@@ -203,5 +293,40 @@ impl Kernel {
             shared_bytes: 0,
             early: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machine_code_runs_on_chips_of_its_kind() {
+        let runs = |chip: &str, capability| Cubin::new(chip, "ptxas", vec![]).runs_on(capability);
+        assert!(runs("sm_80", (8, 0)) && runs("sm_80", (8, 9)) && runs("sm_90a", (9, 0)) && runs("sm_90", (9, 0)));
+        assert!(!runs("sm_86", (8, 0)) && !runs("sm_80", (9, 0)) && !runs("sm_90a", (9, 1)) && !runs("gfx", (9, 0)));
+    }
+
+    #[test]
+    fn shapes_agree_with_their_strides() {
+        let with = |shape: &[i64], strides: &[i64]| Arg {
+            shape: shape.to_vec(),
+            strides: strides.to_vec(),
+            ..Arg::new("A", DType::F32, &[1], Access::Read)
+        };
+        let dense = with(&[4, 8], &[8, 1]);
+        let flat = with(&[32], &[1]);
+        assert!(dense.takes_shape(&[4, 8]) && flat.takes_shape(&[4, 8]) && with(&[1], &[1]).takes_shape(&[]));
+        assert!(!flat.takes_shape(&[4, 9]));
+        assert!([&[32][..], &[8, 4], &[4, 9], &[4, 8, 1], &[]].iter().all(|given| !dense.takes_shape(given)));
+        let apart = with(&[100, 100], &[128, 1]);
+        assert!([&[100, 128][..], &[101, 128], &[99 * 128 + 100]].iter().all(|given| apart.takes_shape(given)));
+        let wrong = [&[100, 100][..], &[99, 128], &[100, 129], &[128, 100], &[100 * 128]];
+        assert!(wrong.iter().all(|given| !apart.takes_shape(given)));
+        let columns = with(&[4, 6], &[1, 4]);
+        assert!([&[24][..], &[6, 4], &[7, 4]].iter().all(|given| columns.takes_shape(given)));
+        assert!([&[4, 6][..], &[6, 5], &[5, 4], &[23]].iter().all(|given| !columns.takes_shape(given)));
+        let mixed = with(&[2, 3, 5], &[8, 16, 1]);
+        assert!([&[45][..], &[3, 2, 8]].iter().all(|given| mixed.takes_shape(given)));
     }
 }

@@ -1,6 +1,6 @@
-"""Launches kernels that `warploom dump --out DIR` wrote, through the CUDA driver alone: no compiler, no toolkit, no package but numpy.
+"""Launches kernels that `warploom build -o DIR` or `warploom dump --out DIR` wrote, through the CUDA driver alone: no compiler, no toolkit, no package but numpy.
 
-    warploom dump examples/mma_f16.loom --out out
+    warploom build examples/mma_f16.loom --target sm_80,sm_90 -o out
     python3 examples/launch/launch.py out A=a.npy B=b.npy C=c.npy
 
 Inputs without a file are drawn; outputs with a file are written to it. Elements of bf16 and of 8-bit floats are arrays of 2-byte and
@@ -52,15 +52,34 @@ def call(name, *arguments):
         raise RuntimeError(f"{name}: {(words.value or b'?').decode()}")
 
 
+def choose(variants, device):
+    """The first of the variants for the newest chip whose PTX the device runs."""
+    major, minor = c.c_int(), c.c_int()
+    call("cuDeviceGetAttribute", c.byref(major), CAPABILITY_MAJOR, device)
+    call("cuDeviceGetAttribute", c.byref(minor), CAPABILITY_MINOR, device)
+    has = 10 * major.value + minor.value
+
+    def chip(variant):
+        number, exact = variant["target"][3:].rstrip("a"), variant["target"].endswith("a")
+        runs = int(number) == has if exact else int(number) <= has
+        return (int(number), exact) if runs else (-1, False)
+
+    best = max(variants, key=chip)
+    if chip(best)[0] < 0:
+        raise RuntimeError(f"no variant runs on sm_{has}")
+    return best
+
+
 class Kernels:
     """The kernels of a folder, loaded into the current context."""
 
     def __init__(self, folder, device):
         with open(os.path.join(folder, "manifest.json")) as file:
-            self.manifest = json.load(file)
-        if self.manifest["version"] != 1:
+            manifest = json.load(file)
+        if manifest["version"] != 2:
             raise RuntimeError("a manifest of another version")
-        with open(os.path.join(folder, self.manifest["ptx"]), "rb") as file:
+        self.manifest = choose(manifest["variants"], device)
+        with open(os.path.join(folder, self.manifest["ptx"]["file"]), "rb") as file:
             ptx = file.read() + b"\0"
         self.module = POINTER()
         call("cuModuleLoadData", c.byref(self.module), ptx)

@@ -1,149 +1,185 @@
-//! Compiled kernels as files: the PTX and a manifest of everything that a launch needs.
+//! Compiled kernels as files: PTX, machine code, and a manifest of everything that a launch needs.
 //!
-//! The manifest is JSON: arguments with shapes, strides, sizes and alignments; workspace; and of each kernel the entry, the grid,
-//! the block, the cluster, the shared memory and its parameters, tensor maps as data. A program in any language can launch from it
-//! (`examples/launch.py`). Reading needs neither LLVM nor a driver.
+//! An [`Artifact`] has variants: programs for several chips and of several sizes. [`Artifact::choose`] finds the one for a device and for
+//! arrays. It is a folder ([`Artifact::write`]), whose files a program in any language can read (`examples/launch`), or a single file
+//! ([`Artifact::write_packed`]), which a Rust program can also hold (`include_bytes!`). Reading needs neither LLVM nor a driver, and
+//! finds every bit that has changed since: the manifest has a checksum of each file and of itself.
+
+mod choose;
+mod files;
+mod manifest;
+mod packed;
 
 use crate::error::{Code, Error, Result};
-use crate::kernel::{Arg, Kernel, Kernels, Workspace};
-use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use crate::kernel::Kernels;
+pub use files::write_text;
+pub use manifest::{CubinEntry, File, MANIFEST, Manifest, VERSION, VariantEntry};
+use std::path::Path;
 
-/// The number of the format. A reader refuses others.
-pub const VERSION: u32 = 1;
+/// How the name of an artefact in one file ends.
+pub const EXTENSION: &str = "warploom";
 
-/// The contents of `manifest.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Compiled programs, for several chips and of several sizes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
-pub struct Manifest {
-    /// Always [`VERSION`].
-    pub version: u32,
-    /// The compiler that wrote it: `warploom 0.1.0`.
-    pub compiler: String,
-    /// The program's name.
-    pub name: String,
-    /// The chip that the PTX is for, such as `sm_90a`.
-    pub target: String,
-    /// The PTX ISA version times ten: a driver refuses versions that it does not know.
-    pub ptx_version: u32,
-    /// The file of the PTX, beside the manifest.
-    pub ptx: String,
-    /// SHA-256 of that file, in hexadecimal.
-    pub sha256: String,
-    /// What the caller passes, in order: addresses in device memory.
-    pub arguments: Vec<Arg>,
-    /// Device memory that the caller allocates once; what it holds between launches does not matter.
-    pub workspace: Vec<Workspace>,
-    /// The kernels, in launch order, each on the same stream.
-    pub kernels: Vec<Kernel>,
+pub struct Artifact {
+    /// At least one where it has been read.
+    pub variants: Vec<Variant>,
+}
+
+/// A program for one chip at one size.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Variant {
+    /// What its files are called: letters, digits, `-`, `_` and `.`.
+    pub label: String,
+    /// The compiled program.
+    pub kernels: Kernels,
     /// The schedule that was compiled: a `.loom` text.
     pub schedule: String,
+    /// The compiler that made it: `warploom 0.1.0`.
+    pub compiler: String,
+    /// The LLVM that it was made with: `19.1.7`.
+    pub llvm: String,
+    /// The cost report, as text; none where nothing has been counted.
+    pub cost: Option<String>,
 }
 
-/// Writes the kernels into a folder, which is made where it does not exist: `NAME.ptx` and `manifest.json`. Each file is written under
-/// another name first and renamed, the manifest last.
-///
-/// # Errors
-/// `artifact.write` where a file cannot be written.
-pub fn write(folder: &Path, kernels: &Kernels, schedule: &str) -> Result<Manifest> {
-    let ptx = format!("{}.ptx", kernels.name);
-    let manifest = Manifest {
-        version: VERSION,
-        compiler: format!("warploom {}", env!("CARGO_PKG_VERSION")),
-        name: kernels.name.clone(),
-        target: kernels.target.clone(),
-        ptx_version: kernels.ptx_version,
-        sha256: checksum(kernels.ptx().as_bytes()),
-        ptx: ptx.clone(),
-        arguments: kernels.args.clone(),
-        workspace: kernels.workspace.clone(),
-        kernels: kernels.kernels.clone(),
-        schedule: schedule.to_string(),
-    };
-    let text = serde_json::to_string_pretty(&manifest).map_err(|e| Error::bug(Code::ArtifactJson, e.to_string()))?;
-    for (name, text) in [(ptx.as_str(), kernels.ptx()), (MANIFEST, text.as_str())] {
-        write_text(folder, name, text)?;
+impl Variant {
+    /// Kernels with the schedule that they were compiled from, under the program's name; `llvm` is the version of LLVM.
+    pub fn new(kernels: Kernels, schedule: impl Into<String>, llvm: impl Into<String>) -> Variant {
+        Variant {
+            label: kernels.name.clone(),
+            kernels,
+            schedule: schedule.into(),
+            compiler: format!("warploom {}", env!("CARGO_PKG_VERSION")),
+            llvm: llvm.into(),
+            cost: None,
+        }
     }
-    Ok(manifest)
-}
 
-/// Writes a text into a folder, which is made where it does not exist: a reader sees the old file or the whole new one.
-///
-/// # Errors
-/// `artifact.write` where the file cannot be written.
-pub fn write_text(folder: &Path, name: &str, text: &str) -> Result<()> {
-    let cannot = |path: &Path, e: std::io::Error| {
-        Error::machine(Code::ArtifactWrite, format!("cannot write {}: {e}", path.display()))
-    };
-    std::fs::create_dir_all(folder).map_err(|e| cannot(folder, e))?;
-    let path = folder.join(name);
-    replace(&path, text.as_bytes()).map_err(|e| cannot(&path, e))
-}
-
-/// The file of the manifest.
-pub const MANIFEST: &str = "manifest.json";
-
-/// Reads kernels from a folder that [`write()`] wrote.
-///
-/// # Errors
-/// `artifact.read` where a file cannot be read, is no manifest of this version, or where the PTX is not the one that the manifest names.
-pub fn read(folder: &Path) -> Result<(Manifest, Kernels)> {
-    let path = folder.join(MANIFEST);
-    let wrong = |path: &Path, why: String| Error::input(Code::ArtifactRead, format!("{}: {why}", path.display()));
-    let text = std::fs::read_to_string(&path).map_err(|e| wrong(&path, e.to_string()))?;
-    let version: Version = serde_json::from_str(&text).map_err(|e| wrong(&path, e.to_string()))?;
-    if version.version != VERSION {
-        let why = format!("it is a manifest of version {}, and this is a reader of version {VERSION}", version.version);
-        return Err(wrong(&path, why).help("compile the schedule again: it is part of the manifest"));
+    /// The same with files of another name. Characters that no name of a file should have become `_`.
+    pub fn labelled(mut self, label: &str) -> Variant {
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+        self.label = label.chars().map(plain).collect();
+        self
     }
-    let manifest: Manifest = serde_json::from_str(&text).map_err(|e| wrong(&path, e.to_string()))?;
-    let ptx = plain_name(&manifest.ptx).map(|name| folder.join(name));
-    let ptx = ptx.ok_or_else(|| wrong(&path, format!("`{}` is no name of a file beside it", manifest.ptx)))?;
-    let text = std::fs::read_to_string(&ptx).map_err(|e| wrong(&ptx, e.to_string()))?;
-    if checksum(text.as_bytes()) != manifest.sha256 {
-        return Err(wrong(&ptx, "it is not the PTX that the manifest was written with".into()));
+
+    /// The same with a cost report.
+    pub fn with_cost(mut self, cost: impl Into<String>) -> Variant {
+        self.cost = Some(cost.into());
+        self
     }
-    let kernels = Kernels {
-        name: manifest.name.clone(),
-        target: manifest.target.clone(),
-        ptx_version: manifest.ptx_version,
-        text,
-        llvm: String::new(),
-        args: manifest.arguments.clone(),
-        workspace: manifest.workspace.clone(),
-        kernels: manifest.kernels.clone(),
-    };
-    Ok((manifest, kernels))
 }
 
-/// The one field that every version has.
-#[derive(Deserialize)]
-struct Version {
-    version: u32,
-}
-
-/// The name as a path of one part, which leads nowhere else.
-fn plain_name(name: &str) -> Option<PathBuf> {
-    let path = Path::new(name);
-    (path.file_name()? == path.as_os_str()).then(|| path.to_path_buf())
-}
-
-fn checksum(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// Writes a file so that readers see the old one or the whole new one.
-fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let partial = path.with_extension(format!("partial-{}", std::process::id()));
-    let written = std::fs::File::create(&partial).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    let renamed = written.and_then(|()| std::fs::rename(&partial, path));
-    if renamed.is_err() {
-        let _ = std::fs::remove_file(&partial);
+impl Artifact {
+    /// Of these variants.
+    pub fn new(variants: Vec<Variant>) -> Artifact {
+        Artifact { variants }
     }
-    renamed
+
+    /// Writes it into a folder, which is made where it does not exist: the PTX and the machine code of each variant, and `manifest.json`.
+    /// Each file is written under another name, synced and renamed, the manifest last. Yields the manifest.
+    ///
+    /// # Errors
+    /// `artifact.write` where a file cannot be written.
+    pub fn write(&self, folder: &Path) -> Result<Manifest> {
+        let manifest = Manifest::of(self);
+        for (entry, variant) in manifest.variants.iter().zip(&self.variants) {
+            for (file, bytes) in entry.files().zip(contents(variant)) {
+                files::write(folder, &file.name, bytes)?;
+            }
+        }
+        files::write(folder, MANIFEST, manifest.text()?.as_bytes())?;
+        files::sync(folder)?;
+        Ok(manifest)
+    }
+
+    /// The text of its manifest.
+    ///
+    /// # Errors
+    /// `artifact.json` where the manifest has no text.
+    pub fn manifest(&self) -> Result<String> {
+        Manifest::of(self).text()
+    }
+
+    /// Writes it as one file: readers see the old file or the whole new one, also where the process is killed in between.
+    ///
+    /// # Errors
+    /// `artifact.write` where the file cannot be written.
+    pub fn write_packed(&self, file: &Path) -> Result<()> {
+        let (folder, name) = files::split(file)?;
+        files::write(folder, name, &self.to_bytes()?)?;
+        files::sync(folder)
+    }
+
+    /// The contents of the one file.
+    ///
+    /// # Errors
+    /// `artifact.json` where the manifest has no text.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let manifest = Manifest::of(self);
+        let contents: Vec<&[u8]> = self.variants.iter().flat_map(contents).collect();
+        Ok(packed::pack(&manifest.text()?, &contents))
+    }
+
+    /// Reads the folder, or the one file, at this path.
+    ///
+    /// # Errors
+    /// `artifact.read` where a file cannot be read, is of another version, or has changed since it was written.
+    pub fn read(path: &Path) -> Result<Artifact> {
+        if !path.is_dir() {
+            let bytes = files::read(path)?;
+            return Artifact::from_bytes(&bytes).map_err(|e| e.within(format!("reading {}", path.display())));
+        }
+        let at = path.join(MANIFEST);
+        let text = files::read(&at)?;
+        let manifest = Manifest::parse(&text).map_err(|e| e.within(format!("reading {}", at.display())))?;
+        let read = |entry: VariantEntry| {
+            let contents = entry.files().map(|file| {
+                let at = path.join(&file.name);
+                let bytes = files::read(&at)?;
+                file.check(&bytes)?;
+                Ok(bytes)
+            });
+            let contents = contents.collect::<Result<Vec<_>>>()?;
+            entry.variant(contents.iter().map(Vec::as_slice))
+        };
+        let variants = manifest.variants.into_iter().map(read).collect::<Result<_>>();
+        variants.map(Artifact::new).map_err(|e| e.within(format!("reading {}", path.display())))
+    }
+
+    /// Reads what [`Artifact::to_bytes`] made, such as the bytes of `include_bytes!("kernels.warploom")`.
+    ///
+    /// # Errors
+    /// `artifact.read` where the bytes are not those of an artefact of this version, or have changed.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Artifact> {
+        let (manifest, mut rest) = packed::unpack(bytes)?;
+        let mut variants = Vec::new();
+        for entry in Manifest::parse(manifest)?.variants {
+            let contents = entry.files().map(|file| {
+                let (bytes, after) = packed::take(rest, file.bytes)?;
+                rest = after;
+                file.check(bytes)?;
+                Ok(bytes)
+            });
+            let contents = contents.collect::<Result<Vec<_>>>()?;
+            variants.push(entry.variant(contents.into_iter())?);
+        }
+        if !rest.is_empty() {
+            return Err(changed(format!("{} bytes follow the last file of the manifest", rest.len())));
+        }
+        Ok(Artifact::new(variants))
+    }
+}
+
+/// The files of a variant, in the order of [`VariantEntry::files`].
+fn contents(variant: &Variant) -> impl Iterator<Item = &[u8]> {
+    let cubin = variant.kernels.cubin.as_ref().map(|cubin| cubin.bytes.as_slice());
+    std::iter::once(variant.kernels.ptx().as_bytes()).chain(cubin)
+}
+
+/// An artefact that is none, or no longer the one that was written.
+fn changed(why: impl Into<String>) -> Error {
+    Error::input(Code::ArtifactRead, why).help("build it again: the manifest holds the schedules")
 }

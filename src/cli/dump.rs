@@ -3,8 +3,9 @@
 use super::colour::{self, Text};
 use super::input::What;
 use super::{data, pager, show, source};
-use crate::artifact;
+use crate::artifact::{self, Artifact, Variant};
 use crate::assemble::{self, Ptxas};
+use crate::codegen;
 use crate::error::{Code, Error, Result};
 use crate::ir::{print, verify};
 use crate::kernel::Kernels;
@@ -86,10 +87,12 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
 /// Writes the PTX, its manifest and, with debug lines, the lowered text into a folder.
 fn write(folder: &Path, schedule: &Schedule, lines: bool) -> Result<ExitCode> {
     let kernels = compiled(schedule, lines)?;
-    let manifest = artifact::write(folder, &kernels, &schedule.resolved()?.to_string())?;
-    let mut names = vec![manifest.ptx, artifact::MANIFEST.to_string()];
+    let name = source::file_name(&kernels.name);
+    let variant = Variant::new(kernels, schedule.resolved()?.to_string(), codegen::llvm_version());
+    let manifest = Artifact::new(vec![variant]).write(folder)?;
+    let files = manifest.variants.iter().flat_map(|v| v.files()).map(|file| file.name.clone());
+    let mut names: Vec<String> = files.chain([artifact::MANIFEST.to_string()]).collect();
     if lines {
-        let name = source::file_name(&manifest.name);
         artifact::write_text(folder, &name, &source::lowered(schedule)?)?;
         names.push(name);
     }

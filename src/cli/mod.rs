@@ -2,6 +2,7 @@
 
 mod bench;
 mod blame;
+mod build;
 #[cfg(feature = "runtime")]
 mod choice;
 mod colour;
@@ -16,6 +17,7 @@ mod fmt;
 #[cfg(feature = "runtime")]
 mod gpu;
 mod input;
+mod inspect;
 mod ladder;
 #[cfg(feature = "runtime")]
 mod launch;
@@ -76,6 +78,10 @@ enum Command {
     Run(run::RunArgs),
     /// Print the program at each level of the compilation.
     Dump(dump::DumpArgs),
+    /// Compile schedules for several chips and sizes into one artefact, which runs without the compiler.
+    Build(build::BuildArgs),
+    /// Show what an artefact holds.
+    Inspect(inspect::InspectArgs),
     /// Measure schedules against cuBLAS.
     Bench(subject::BenchArgs),
     /// Measure tiling and reordering over 5 block tiles, 5 thread tiles and 3 loop patterns.
@@ -111,6 +117,8 @@ pub fn main(is_closed: bool) -> ExitCode {
         Command::Run(args) => (run::run(&args), args.what.name()),
         Command::Dump(args) => (dump::run(&args), args.what.name()),
         Command::Bench(args) => (bench::run(&args), "bench".to_string()),
+        Command::Build(args) => (build::run(&args), "build".to_string()),
+        Command::Inspect(args) => (inspect::run(&args), "inspect".to_string()),
         Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
         Command::Explain(args) if args.certificates => {
             command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()

@@ -86,6 +86,7 @@ pub fn kernels(
         ptx_version,
         text,
         llvm,
+        cubin: None,
         args: (0..lowered.params.len()).map(|n| arg(lowered, n)).collect::<Result<_>>()?,
         workspace,
         kernels,

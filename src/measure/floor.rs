@@ -59,6 +59,7 @@ pub fn nothing(cluster: u32) -> Kernels {
         ptx_version,
         text: format!("{head}.visible .entry nothing() {directive}{{ ret; }}\n"),
         llvm: String::new(),
+        cubin: None,
         args: vec![],
         workspace: vec![],
         kernels: vec![kernel],

@@ -75,7 +75,8 @@ unsafe impl Send for Program {}
 unsafe impl Sync for Program {}
 
 impl Device {
-    /// Has the driver compile the program's PTX, and allocates its workspace. Where the PTX has `.loc` lines, the machine code has
+    /// Loads the program and allocates its workspace. The driver takes machine code that the device can run, and compiles the PTX where
+    /// there is none. Where the PTX has `.loc` lines, the machine code has
     /// them too, for profilers (CU_JIT_GENERATE_LINE_INFO).
     ///
     /// # Errors
@@ -107,8 +108,10 @@ impl Device {
 
     /// Loads the module, with logs.
     fn compile(&self, kernels: &Kernels) -> Result<Program> {
-        let image = CString::new(kernels.text.as_str())
+        let text = CString::new(kernels.text.as_str())
             .map_err(|_| Error::bug(Code::LaunchText, "the PTX holds a zero byte"))?;
+        let cubin = kernels.cubin.as_ref().filter(|cubin| cubin.runs_on(self.info().capability));
+        let image: *const c_void = cubin.map_or(text.as_ptr().cast(), |cubin| cubin.bytes.as_ptr().cast());
         let mut logs = Logs { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES] };
         let (mut options, mut values) = logs.options();
         if has_lines(&kernels.text) {
@@ -116,13 +119,14 @@ impl Device {
             values.push(std::ptr::without_provenance_mut(1));
         }
         let mut module: api::CUmodule = std::ptr::null_mut();
-        let loaded = self.inner.call("compiling PTX", || {
+        let doing = if cubin.is_some() { "loading machine code" } else { "compiling PTX" };
+        let loaded = self.inner.call(doing, || {
             let count = options.len() as c_uint;
             // SAFETY: there are as many values as options; the buffers are as large as their sizes say and outlive
-            // the call; the image ends with a zero, by which the driver knows its end.
+            // the call; the driver knows the end of the image: text ends with a zero, machine code says its size.
             unsafe {
                 let (options, values) = (options.as_mut_ptr(), values.as_mut_ptr());
-                api::cuModuleLoadDataEx(&mut module, image.as_ptr().cast(), count, options, values)
+                api::cuModuleLoadDataEx(&mut module, image, count, options, values)
             }
         });
         loaded.map_err(|error| {

@@ -2,9 +2,9 @@
 
 use super::cli::{File, bad, good, output, warploom};
 use std::process::Stdio;
-use warploom::error::Code;
+use warploom::artifact::{self, Artifact};
 use warploom::kernel::Param;
-use warploom::{Array, Schedule, artifact, compile, simulate};
+use warploom::{Array, Schedule, compile, simulate};
 
 #[test]
 fn a_step_has_a_page_and_instructions_are_listed() {
@@ -145,6 +145,8 @@ fn the_artifact_that_runs_without_llvm_is_what_dump_writes() {
     good(&["dump", "examples/vec_add.loom", "--out", folder.to_str().unwrap()]);
     for file in ["vec_add.ptx", artifact::MANIFEST] {
         let found = std::fs::read_to_string(folder.join(file)).unwrap();
+        // The manifest names the release of LLVM, and its checksum follows.
+        let found = super::artifacts::with_llvm(&found, "19.0.0");
         super::cases::golden(&format!("../shipped/{file}"), &found);
     }
     std::fs::remove_dir_all(&folder).unwrap();
@@ -158,11 +160,13 @@ fn kernels_are_written_with_all_that_a_launch_needs_and_read_back() {
     let schedule = schedule.resized(&[256, 256, 128]).unwrap();
     let own = File::new("out", &schedule.to_string());
     good(&["dump", own.name(), "--out", folder.to_str().unwrap()]);
-    let (manifest, kernels) = artifact::read(&folder).unwrap();
+    let artifact = Artifact::read(&folder).unwrap();
+    let [variant] = &artifact.variants[..] else { panic!("one variant") };
+    let kernels = variant.kernels.clone();
     let mut compiled = compile(&schedule).unwrap();
     compiled.llvm.clear();
     assert_eq!(kernels, compiled);
-    assert_eq!(manifest.schedule.parse::<Schedule>().unwrap(), schedule.resolved().unwrap());
+    assert_eq!(variant.schedule.parse::<Schedule>().unwrap(), schedule.resolved().unwrap());
     assert!(kernels.kernels[0].params.iter().any(|p| matches!(p, Param::TensorMap(_))));
     // What is read back runs.
     let mut arrays: Vec<Array> = Vec::new();
@@ -174,17 +178,5 @@ fn kernels_are_written_with_all_that_a_launch_needs_and_read_back() {
     simulate(&kernels, &mut arrays).unwrap();
     let sum: f64 = (0..128).map(|k| a.get(3 * 128 + k) * b.get(5 * 128 + k)).sum();
     assert_eq!(arrays[2].get(3 * 256 + 5), sum);
-    // Another version, another PTX and a path elsewhere are refused.
-    let path = folder.join(artifact::MANIFEST);
-    let text = std::fs::read_to_string(&path).unwrap();
-    for (from, to, why) in [
-        ("\"version\": 1", "\"version\": 2", "a manifest of version 2"),
-        (manifest.sha256.as_str(), "00", "it is not the PTX"),
-        (manifest.ptx.as_str(), "../x.ptx", "is no name of a file beside it"),
-    ] {
-        std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
-        let error = artifact::read(&folder).unwrap_err();
-        assert!(error.code() == Code::ArtifactRead && error.message().contains(why), "{error}");
-    }
     std::fs::remove_dir_all(&folder).unwrap();
 }

@@ -6,6 +6,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod addresses;
 mod analysis;
+mod artifacts;
 mod auto;
 mod bit_products;
 mod bits;

@@ -38,7 +38,7 @@ const LAYERS: [(&str, &[&str]); 27] = [
     ("analysis", &["ir", "lowered", "intrin", "target", "sim", "kernel", "assemble"]),
     ("codegen", &["ir", "lowered", "intrin", "target", "kernel"]),
     ("validate", &["ir", "te", "schedule", "loom", "lower", "sim", "kernel", "codegen", "reference"]),
-    ("runtime", &["kernel", "target"]),
+    ("runtime", &["kernel", "artifact", "target"]),
     ("reference", &["ir"]),
     ("measure", &["te", "target", "kernel", "reference", "sim", "runtime"]),
     ("page", &["ir", "te", "intrin", "loom", "lower", "sim", "kernel", "assemble", "analysis", "codegen", "validate"]),

@@ -14,9 +14,10 @@ use mock::{Launch, alone};
 use std::path::Path;
 use std::sync::OnceLock;
 use warploom::approx::assert_relative_eq;
+use warploom::artifact::{self, Artifact};
 use warploom::error::Code;
 use warploom::runtime::Device;
-use warploom::{Array, Kernels, artifact, simulate};
+use warploom::{Array, DType, Kernels, simulate};
 
 static KERNELS: OnceLock<Kernels> = OnceLock::new();
 
@@ -53,19 +54,22 @@ extern "C" fn interpret(launch: &Launch) -> i32 {
 fn an_artifact_is_loaded_and_launched() {
     alone("", |mock| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/shipped");
-        let (manifest, kernels) = artifact::read(&folder).unwrap();
-        assert_eq!((manifest.name.as_str(), kernels.args.len()), ("vec_add", 3));
+        let artifact = Artifact::read(&folder).unwrap();
+        let n = [1024usize];
+        let variant =
+            artifact.choose("vec_add", (9, 0), &[(DType::F32, &n), (DType::F32, &n), (DType::F32, &n)]).unwrap();
+        let kernels = &variant.kernels;
         mock.executor(interpret);
         KERNELS.set(kernels.clone()).unwrap();
 
         let device = Device::open(0).unwrap();
-        let program = device.load(&kernels).unwrap();
+        let program = device.load(kernels).unwrap();
         let values: Vec<f32> = (0..1024).map(|i| i as f32 / 3.0).collect();
         let sums: Vec<f32> = values.iter().map(|v| v + (1024.0 - v)).collect();
         let others: Vec<f32> = values.iter().map(|v| 1024.0 - v).collect();
         let a = device.upload(&Array::from_slice(&[1024], &values).unwrap()).unwrap();
         let b = device.upload(&Array::from_slice(&[1024], &others).unwrap()).unwrap();
-        let c = device.alloc(warploom::DType::F32, &[1024]).unwrap();
+        let c = device.alloc(DType::F32, &[1024]).unwrap();
         c.poison().unwrap();
         program.launch(&[&a, &b, &c]).unwrap();
         assert_relative_eq!(c.download().unwrap(), Array::from_slice(&[1024], &sums).unwrap());
@@ -82,6 +86,6 @@ fn a_changed_artifact_is_refused() {
     std::fs::copy(from.join(artifact::MANIFEST), folder.join(artifact::MANIFEST)).unwrap();
     let ptx = std::fs::read_to_string(from.join("vec_add.ptx")).unwrap();
     std::fs::write(folder.join("vec_add.ptx"), ptx.replacen("add", "sub", 1)).unwrap();
-    assert_eq!(artifact::read(&folder).unwrap_err().code(), Code::ArtifactRead);
+    assert_eq!(Artifact::read(&folder).unwrap_err().code(), Code::ArtifactRead);
     std::fs::remove_dir_all(&folder).unwrap();
 }

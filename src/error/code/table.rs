@@ -29,10 +29,12 @@ codes! {
         ArrayValues "values" "A value is outside the range that the program states for the input."
         ArrayWords "words" "The array has no form of whole 32-bit words, or the words or bytes have another count."
     }
-    Artifact "artifact" "Compiled kernels in a folder." {
+    Artifact "artifact" "Compiled kernels on disk." {
+        ArtifactChoice "choice" "An artefact has no program of this name, or no variant for the device or the arrays."
         ArtifactJson "json" "The manifest cannot be printed as JSON."
-        ArtifactRead "read" "The folder holds no kernels of this version, or its PTX is not the one that the manifest names."
-        ArtifactWrite "write" "The folder of compiled kernels cannot be written."
+        ArtifactRead "read" "The path holds no artefact of this version, or a file of it has changed since it was written."
+        ArtifactThread "thread" "A thread that compiled a variant panicked."
+        ArtifactWrite "write" "The files of an artefact cannot be written."
     }
     Buffer "buffer" "Buffers of a GPU." {
         BufferWrite "write" "An array cannot fill a device buffer: it has another type, shape or size."
@@ -66,6 +68,7 @@ codes! {
         CliSvg "svg" "The picture of a schedule cannot be written."
         CliTarget "target" "`--target` names no chip."
         CliValue "value" "`--value` names no scalar input of the program, or no number."
+        CliVariant "variant" "The artefact has no variant of the label or number that an option gives."
         CliWrite "write" "A report cannot be written."
     }
     Codegen "codegen" "Translation to PTX." {

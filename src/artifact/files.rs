@@ -1,0 +1,74 @@
+//! Files that are replaced as a whole.
+
+use crate::error::{Code, Error, Result};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Writes a text into a folder, which is made where it does not exist: a reader sees the old file or the whole new one.
+///
+/// # Errors
+/// `artifact.write` where the file cannot be written.
+pub fn write_text(folder: &Path, name: &str, text: &str) -> Result<()> {
+    write(folder, name, text.as_bytes())
+}
+
+/// Writes bytes into a folder, which is made where it does not exist: a reader sees the old file or the whole new one.
+pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(|e| cannot_write(folder, &e))?;
+    let path = folder.join(name);
+    replace(&path, bytes).map_err(|e| cannot_write(&path, &e))
+}
+
+/// Has the folder's entries survive a loss of power.
+pub(super) fn sync(folder: &Path) -> Result<()> {
+    // Not every system opens folders; where it does, the entries are synced.
+    match std::fs::File::open(folder) {
+        Ok(open) if cfg!(unix) => open.sync_all().map_err(|e| cannot_write(folder, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// All bytes of a file.
+pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|e| Error::input(Code::ArtifactRead, format!("cannot read {}: {e}", path.display())))
+}
+
+/// The folder and the name of a file's path.
+pub(super) fn split(file: &Path) -> Result<(&Path, &str)> {
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.ok_or_else(|| {
+        Error::input(Code::ArtifactWrite, format!("`{}` is no name of a file", file.display()))
+            .help("name the file, such as kernels.warploom")
+    })?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    Ok((folder.unwrap_or(Path::new(".")), name))
+}
+
+/// The name as a path of one part, which leads nowhere else.
+pub(super) fn plain_name(name: &str) -> Option<PathBuf> {
+    let path = Path::new(name);
+    (path.file_name()? == path.as_os_str()).then(|| path.to_path_buf())
+}
+
+fn cannot_write(path: &Path, e: &std::io::Error) -> Error {
+    Error::machine(Code::ArtifactWrite, format!("cannot write {}: {e}", path.display()))
+}
+
+/// Writes a file so that readers see the old one or the whole new one. The other name is one of this process and call.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(format!(".partial-{}-{number}", std::process::id()));
+    let partial = path.with_file_name(name);
+    let written = std::fs::File::create(&partial).and_then(|mut file| {
+        file.write_all(bytes)?;
+        file.sync_all()
+    });
+    let renamed = written.and_then(|()| std::fs::rename(&partial, path));
+    if renamed.is_err() {
+        let _ = std::fs::remove_file(&partial);
+    }
+    renamed
+}

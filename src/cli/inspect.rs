@@ -1,0 +1,128 @@
+//! `warploom inspect`: what an artefact holds.
+
+use super::colour::{self, Text};
+use super::{build, show};
+use crate::artifact::{Artifact, Variant};
+use crate::error::{Code, Error, Result};
+use crate::kernel::{Kernel, Param};
+use clap::Args;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Which artefact, and what of it.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    /// A folder or file that `warploom build` or `warploom dump --out` wrote. Each checksum of it is compared.
+    artifact: PathBuf,
+    /// Show one variant: its label, or the number of its row.
+    #[arg(long, value_name = "LABEL")]
+    variant: Option<String>,
+    /// With --variant, print this instead: the schedule, the PTX, or the cost report.
+    #[arg(long, value_enum, requires = "variant")]
+    emit: Option<Emit>,
+    /// Unpack the one file, or copy the folder, into this folder.
+    #[arg(long, value_name = "DIR", conflicts_with = "variant")]
+    unpack: Option<PathBuf>,
+    /// Print the manifest, without contents of files.
+    #[arg(long, conflicts_with_all = ["variant", "unpack"])]
+    json: bool,
+}
+
+/// A text of a variant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Emit {
+    /// A `.loom` text that compiles to the variant.
+    Schedule,
+    /// PTX.
+    Ptx,
+    /// What it costs, by the compiler's count.
+    Cost,
+}
+
+/// Prints a table of all variants, or one of them.
+pub fn run(args: &InspectArgs) -> Result<ExitCode> {
+    let artifact = Artifact::read(&args.artifact)?;
+    if let Some(folder) = &args.unpack {
+        artifact.write(folder)?;
+        show::note(format_args!("wrote {}", folder.join(crate::artifact::MANIFEST).display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.json {
+        show::line(artifact.manifest()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let Some(wanted) = &args.variant else {
+        show::line(build::table(&artifact));
+        return Ok(ExitCode::SUCCESS);
+    };
+    let variant = find(&artifact, wanted)?;
+    match args.emit {
+        None => show::put(described(variant)),
+        Some(Emit::Schedule) => show::put(colour::paint(Text::Loom, &variant.schedule)),
+        Some(Emit::Ptx) => show::put(colour::paint(Text::Ptx, variant.kernels.ptx())),
+        Some(Emit::Cost) => show::put(colour::paint(Text::Cost, variant.cost.as_deref().unwrap_or("not counted\n"))),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The variant of a label, or of a row's number; of several with one label the first.
+fn find<'a>(artifact: &'a Artifact, wanted: &str) -> Result<&'a Variant> {
+    let labelled = artifact.variants.iter().find(|v| v.label == wanted);
+    let numbered = || wanted.parse::<usize>().ok()?.checked_sub(1).and_then(|n| artifact.variants.get(n));
+    labelled.or_else(numbered).ok_or_else(|| {
+        let error = Error::input(Code::CliVariant, format!("the artefact has no variant `{wanted}`"));
+        let known = artifact.variants.iter().map(|v| v.label.as_str()).collect::<Vec<_>>().join(", ");
+        error.help(known).help(format!("a number from 1 to {}", artifact.variants.len()))
+    })
+}
+
+/// A variant in lines.
+fn described(variant: &Variant) -> String {
+    let (mut out, kernels) = (String::new(), &variant.kernels);
+    let _ =
+        writeln!(out, "{} for {}, by {} with LLVM {}", variant.label, kernels.target, variant.compiler, variant.llvm);
+    let version = kernels.ptx_version;
+    let _ = writeln!(out, "PTX {}.{}, {} bytes", version / 10, version % 10, kernels.ptx().len());
+    if let Some(cubin) = &kernels.cubin {
+        let _ = writeln!(out, "machine code for {} by {}, {} bytes", cubin.chip, cubin.assembler, cubin.bytes.len());
+    }
+    for arg in &kernels.args {
+        let access = format!("{:?}", arg.access).to_lowercase();
+        let (shape, strides) = (&arg.shape, &arg.strides);
+        let _ = writeln!(
+            out,
+            "argument {} {}{shape:?}, strides {strides:?}, {} bytes at a multiple of {}, {access}",
+            arg.name, arg.dtype, arg.bytes, arg.align
+        );
+    }
+    for buffer in &kernels.workspace {
+        let _ = writeln!(out, "workspace {}, {} bytes", buffer.name, buffer.bytes);
+    }
+    kernels.kernels.iter().for_each(|kernel| line_of(kernel, variant, &mut out));
+    out
+}
+
+/// A kernel in a line.
+fn line_of(kernel: &Kernel, variant: &Variant, out: &mut String) {
+    let by = |[x, y, z]: [u32; 3]| format!("{x} x {y} x {z}");
+    let _ = write!(out, "kernel {}: grid {}, block {}", kernel.entry, by(kernel.grid), by(kernel.block));
+    if kernel.cluster != [1; 3] {
+        let _ = write!(out, ", clusters of {}", by(kernel.cluster));
+    }
+    let _ = write!(out, ", {} bytes of shared memory", kernel.shared_bytes);
+    let flags = [(kernel.persistent, ", persistent"), (kernel.early, ", may start early (PDL)")];
+    flags.iter().filter(|(is, _)| *is).for_each(|(_, words)| out.push_str(words));
+    let params = kernel.params.iter().map(|param| name_of(param, variant)).collect::<Vec<_>>();
+    let _ = writeln!(out, ", takes {}", params.join(", "));
+}
+
+/// What a parameter is, in a word or two.
+fn name_of(param: &Param, variant: &Variant) -> String {
+    let kernels = &variant.kernels;
+    match param {
+        Param::Arg(n) => kernels.args.get(*n).map_or_else(|| "?".into(), |arg| arg.name.clone()),
+        Param::Workspace(n) => kernels.workspace.get(*n).map_or_else(|| "?".into(), |buffer| buffer.name.clone()),
+        Param::TensorMap(map) => format!("a tensor map of {}", name_of(&map.array, variant)),
+    }
+}
