@@ -1,4 +1,4 @@
-//! From a schedule's text to PTX, for every example: the whole by criterion, and the shares of its parts.
+//! From a schedule's text to PTX, for every example: the whole by criterion, the shares of its parts, and a hit of the cache.
 //!
 //! `cargo bench --bench compile` prints one line for each example, then criterion's figures. Every example is to stay under
 //! 50 ms, and the worked example, which takes every step for Hopper, under 60.
@@ -8,7 +8,8 @@ use std::fs;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use warploom::{Schedule, codegen, lower};
+use warploom::artifact::Cache;
+use warploom::{Schedule, codegen, compile_cached, lower};
 
 /// Runs for each share; the median counts.
 const RUNS: usize = 9;
@@ -41,25 +42,31 @@ fn timed<T>(mut work: impl FnMut() -> warploom::Result<T>) -> (Duration, T) {
 
 fn shares(examples: &[(String, String)]) {
     eprintln!(
-        "{:24} {:>9} {:>9} {:>9} {:>9} {:>9}  milliseconds",
-        "example", "parse", "steps", "lower", "LLVM", "whole"
+        "{:24} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}  milliseconds",
+        "example", "parse", "steps", "lower", "LLVM", "whole", "cached"
     );
+    let folder = std::env::temp_dir().join(format!("warploom-bench-{}", std::process::id()));
+    let cache = Cache::at(&folder).expect("a cache in the folder for temporary files");
     for (name, text) in examples {
         let (parse, schedule) = timed(|| Schedule::parse(text));
         let (steps, func) = timed(|| schedule.scheduled());
         let (lowering, lowered) = timed(|| lower::lower(&func, &schedule.target));
         let (llvm, _) = timed(|| codegen::compile(&lowered, &schedule.target));
+        // The first of these runs compiles; the median is a hit.
+        let (cached, _) = timed(|| compile_cached(&schedule, &cache, None));
         let ms = |d: Duration| d.as_secs_f64() * 1e3;
         let whole = parse + steps + lowering + llvm;
         eprintln!(
-            "{name:24} {:9.3} {:9.3} {:9.3} {:9.3} {:9.3}",
+            "{name:24} {:9.3} {:9.3} {:9.3} {:9.3} {:9.3} {:9.3}",
             ms(parse),
             ms(steps),
             ms(lowering),
             ms(llvm),
-            ms(whole)
+            ms(whole),
+            ms(cached)
         );
     }
+    let _ = fs::remove_dir_all(&folder);
 }
 
 fn schedule_to_ptx(c: &mut Criterion) {

@@ -107,6 +107,11 @@ impl Ptxas {
         })
     }
 
+    /// The program with its version: `ptxas 13.0`.
+    pub fn name(&self) -> String {
+        format!("ptxas {}", self.version)
+    }
+
     /// Whether it can assemble for the chip: 13.0 dropped everything before sm_75.
     pub fn knows(&self, chip: &str) -> bool {
         self.number() < (13, 0) || !matches!(chip, "sm_70" | "sm_72")

@@ -48,6 +48,9 @@ pub mod assemble;
 
 pub mod analysis;
 
+#[cfg(feature = "compile")]
+pub mod build;
+
 #[cfg(feature = "runtime")]
 pub mod runtime;
 
@@ -107,6 +110,41 @@ pub fn compile(schedule: &Schedule) -> Result<Kernels> {
     }
     let lowered = lower::lower(&schedule.scheduled()?, &schedule.target)?;
     codegen::compile(&lowered, &schedule.target)
+}
+
+/// Like [`compile`], through a cache: what has been compiled before is read, and LLVM does nothing. With a `ptxas`, the kernels have machine
+/// code, too. Where the cache cannot be written, the kernels are compiled as ever.
+///
+/// The key of an entry is a digest of everything that determines the code: the schedule's text, the sources of this compiler, and the
+/// versions of LLVM and ptxas.
+///
+/// # Errors
+/// As [`compile`]; what ptxas says.
+#[cfg(feature = "compile")]
+pub fn compile_cached(
+    schedule: &Schedule,
+    cache: &artifact::Cache,
+    ptxas: Option<&assemble::Ptxas>,
+) -> Result<Kernels> {
+    let make = || {
+        let mut kernels = compile(schedule)?;
+        if let Some(ptxas) = ptxas {
+            let assembled = ptxas.assemble(kernels.ptx(), &kernels.target)?;
+            kernels.cubin = Some(kernel::Cubin::new(&kernels.target, ptxas.name(), assembled.cubin));
+        }
+        Ok(artifact::Variant::new(kernels, schedule.to_string(), codegen::llvm_version()))
+    };
+    build::cached("kernels", schedule, cache, ptxas, make).map(|variant| variant.kernels)
+}
+
+/// The artefact that [`build::script`] made under this name in the crate's build script, as bytes for
+/// [`Artifact::from_bytes`](artifact::Artifact::from_bytes). A program that only runs kernels needs the feature `compile` in its
+/// build script alone.
+#[macro_export]
+macro_rules! include_artifact {
+    ($name:literal) => {
+        include_bytes!(concat!(env!("OUT_DIR"), "/", $name, ".warploom"))
+    };
 }
 
 /// Runs compiled kernels on the simulator: their PTX is interpreted, thread by thread, and every access checked. `arrays` are the

@@ -55,12 +55,20 @@ fn cannot_write(path: &Path, e: &std::io::Error) -> Error {
     Error::machine(Code::ArtifactWrite, format!("cannot write {}: {e}", path.display()))
 }
 
+/// What the name of an unfinished file has between that of the file, and process and call.
+const PARTIAL: &str = ".partial-";
+
+/// Whether a name is one of an unfinished file.
+pub(super) fn is_partial(name: &str) -> bool {
+    name.contains(PARTIAL)
+}
+
 /// Writes a file so that readers see the old one or the whole new one. The other name is one of this process and call.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!(".partial-{}-{number}", std::process::id()));
+    name.push(format!("{PARTIAL}{}-{number}", std::process::id()));
     let partial = path.with_file_name(name);
     let written = std::fs::File::create(&partial).and_then(|mut file| {
         file.write_all(bytes)?;

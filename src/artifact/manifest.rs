@@ -48,7 +48,7 @@ pub struct VariantEntry {
     pub llvm: String,
     /// The file of the PTX.
     pub ptx: File,
-    /// The file of the machine code, where it has been assembled.
+    /// The file of the cubin, where it has been assembled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cubin: Option<CubinEntry>,
     /// What the caller passes, in order: addresses in device memory.
@@ -189,7 +189,7 @@ impl VariantEntry {
         }
     }
 
-    /// Its files: the PTX, then the machine code.
+    /// Its files: the PTX, then the cubin.
     pub fn files(&self) -> impl Iterator<Item = &File> {
         std::iter::once(&self.ptx).chain(self.cubin.as_ref().map(|cubin| &cubin.file))
     }

@@ -5,6 +5,7 @@
 //! ([`Artifact::write_packed`]), which a Rust program can also hold (`include_bytes!`). Reading needs neither LLVM nor a driver, and
 //! finds every bit that has changed since: the manifest has a checksum of each file and of itself.
 
+pub mod cache;
 mod choose;
 mod files;
 mod manifest;
@@ -12,6 +13,7 @@ mod packed;
 
 use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
+pub use cache::Cache;
 pub use files::write_text;
 pub use manifest::{CubinEntry, File, MANIFEST, Manifest, VERSION, VariantEntry};
 use std::path::Path;
@@ -78,7 +80,7 @@ impl Artifact {
         Artifact { variants }
     }
 
-    /// Writes it into a folder, which is made where it does not exist: the PTX and the machine code of each variant, and `manifest.json`.
+    /// Writes it into a folder, which is made where it does not exist: the PTX and the cubin of each variant, and `manifest.json`.
     /// Each file is written under another name, synced and renamed, the manifest last. Yields the manifest.
     ///
     /// # Errors

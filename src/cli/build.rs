@@ -1,21 +1,15 @@
 //! `warploom build`: compiles schedules for several chips and sizes into one artefact.
 
 use super::input::{self, Sizes};
-use super::show;
-use crate::analysis;
+use super::{cache, show};
 use crate::artifact::{Artifact, EXTENSION, MANIFEST, Variant};
-use crate::assemble::Ptxas;
-use crate::codegen;
+use crate::build::Builder;
 use crate::error::{Code, Error, Result};
 use crate::gemm;
-use crate::kernel::Cubin;
-use crate::loom::Schedule;
-use crate::lower;
 use crate::target::Target;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 /// What to build, for which chips, and where to.
 #[derive(Debug, Args)]
@@ -48,106 +42,58 @@ pub struct BuildArgs {
     cubin: bool,
 }
 
-/// A schedule to compile, and what its files are called.
-struct Job {
-    label: String,
-    schedule: Schedule,
-}
-
 /// Compiles all of them, then writes the artefact.
 pub fn run(args: &BuildArgs) -> Result<ExitCode> {
-    let jobs = jobs(args)?;
-    let bar = show::bar(jobs.len());
-    let compiled = |job: &Job| {
-        let compiled = compile(job, args.cubin).map_err(|e| e.within(format!("building {}", job.label)));
-        bar.inc(1);
-        compiled
-    };
-    let variants = in_parallel(&jobs, &compiled);
+    let mut builder = Builder::new();
+    add(args, &mut builder)?;
+    builder.assembled(args.cubin).cache(cache::of_user());
+    let bar = show::bar(builder.len());
+    let artifact = builder.build(&|_| bar.inc(1));
     bar.finish_and_clear();
-    let artifact = Artifact::new(variants?);
+    let artifact = artifact?;
     write(&artifact, &args.out)?;
     show::line(table(&artifact));
     Ok(ExitCode::SUCCESS)
 }
 
-/// The schedules that are asked for: files in their order, then products.
-fn jobs(args: &BuildArgs) -> Result<Vec<Job>> {
+/// Adds the schedules that are asked for: files in their order, then products.
+fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
     let targets = args.target.iter().map(|name| Target::parse(name)).collect::<Result<Vec<_>>>()?;
-    // None is the chip of the file, or that of the product.
-    let targets: Vec<Option<Target>> =
-        if targets.is_empty() { vec![None] } else { targets.into_iter().map(Some).collect() };
-    let mut jobs = Vec::new();
     for file in &args.files {
-        for target in &targets {
-            of_file(file, *target, &args.sizes, &mut jobs)?;
-        }
+        of_file(file, &targets, &args.sizes, builder)?;
     }
     for sizes in &args.gemm {
         for (types, layout) in args.dtype.iter().flat_map(|types| args.layout.iter().map(move |layout| (types, layout)))
         {
             let product = input::product(&sizes.0, types, layout)?;
-            for target in &targets {
-                let target = target.unwrap_or_else(|| product.default_target());
-                let schedule = gemm::recommend(&product, &target)?;
-                jobs.push(Job { label: input::title(&schedule).replace(' ', "_"), schedule });
+            let own = [product.default_target()];
+            for target in if targets.is_empty() { &own } else { &targets[..] } {
+                let schedule = gemm::recommend(&product, target)?;
+                builder.schedule(input::title(&schedule).replace(' ', "_"), schedule);
             }
         }
-    }
-    Ok(jobs)
-}
-
-/// The schedule of a file at its own size or at each of those that are asked for.
-fn of_file(file: &Path, target: Option<Target>, sizes: &[Sizes], jobs: &mut Vec<Job>) -> Result<()> {
-    let named = |e: Error| e.within(format!("reading {}", file.display()));
-    let schedule = input::read(file, target).map_err(named)?;
-    let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or(&schedule.program.name).to_string();
-    if sizes.is_empty() {
-        jobs.push(Job { label: stem, schedule });
-        return Ok(());
-    }
-    for Sizes(sizes) in sizes {
-        let words: Vec<String> = sizes.iter().map(i64::to_string).collect();
-        let label = format!("{stem}_{}", words.join("x"));
-        jobs.push(Job { label, schedule: schedule.resized(sizes).map_err(named)? });
     }
     Ok(())
 }
 
-/// The variant of a schedule.
-fn compile(job: &Job, assembled: bool) -> Result<Variant> {
-    let schedule = &job.schedule;
-    let func = schedule.scheduled()?;
-    let lowered = lower::lower(&func, &schedule.target)?;
-    let mut kernels = codegen::compile(&lowered, &schedule.target)?;
-    let mut report = analysis::cost_report(&lowered, &schedule.target).compiled(&kernels).summed(&func);
-    if assembled {
-        let ptxas = Ptxas::for_chip(None, &kernels.target)?;
-        let machine_code = ptxas.assemble(kernels.ptx(), &kernels.target)?;
-        report = report.assembled(&kernels, &ptxas.version, &machine_code.usage, &schedule.target);
-        kernels.cubin = Some(Cubin::new(&kernels.target, format!("ptxas {}", ptxas.version), machine_code.cubin));
+/// Adds the schedule of a file, at its own size or at each of those that are asked for, for each chip.
+fn of_file(file: &Path, targets: &[Target], sizes: &[Sizes], builder: &mut Builder) -> Result<()> {
+    if sizes.is_empty() {
+        return builder.file(file, targets).map(|_| ());
     }
-    let variant = Variant::new(kernels, schedule.resolved()?.to_string(), codegen::llvm_version());
-    Ok(variant.labelled(&job.label).with_cost(analysis::summary(&report)))
-}
-
-/// The variants of all jobs, in their order, compiled by as many threads as there are processors; or the first error.
-fn in_parallel(jobs: &[Job], compiled: &(impl Fn(&Job) -> Result<Variant> + Sync)) -> Result<Vec<Variant>> {
-    let (next, done) = (Mutex::new(jobs.iter().enumerate()), Mutex::new(Vec::new()));
-    let work = || {
-        while let Some((n, job)) = next.lock().ok().and_then(|mut jobs| jobs.next()) {
-            let variant = compiled(job);
-            if let Ok(mut done) = done.lock() {
-                done.push((n, variant));
-            }
+    let named = |e: Error| e.within(format!("reading {}", file.display()));
+    let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("kernel");
+    // None is the chip of the file.
+    let own = [None];
+    let targets: Vec<Option<Target>> = targets.iter().copied().map(Some).collect();
+    for target in if targets.is_empty() { &own } else { &targets[..] } {
+        let schedule = input::read(file, *target).map_err(named)?;
+        for Sizes(sizes) in sizes {
+            let words: Vec<String> = sizes.iter().map(i64::to_string).collect();
+            builder.schedule(format!("{stem}_{}", words.join("x")), schedule.resized(sizes).map_err(named)?);
         }
-    };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
-    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
-    let mut done =
-        done.into_inner().map_err(|_| Error::bug(Code::ArtifactThread, "a thread that compiled panicked"))?;
-    done.sort_by_key(|(n, _)| *n);
-    done.into_iter().map(|(_, variant)| variant).collect()
+    }
+    Ok(())
 }
 
 /// Writes the folder or the one file, and says so.
@@ -160,6 +106,17 @@ fn write(artifact: &Artifact, out: &Path) -> Result<()> {
     artifact.write(out)?;
     show::note(format_args!("wrote {}", out.join(MANIFEST).display()));
     Ok(())
+}
+
+/// The variant of a label, or of a row's number; of several with one label the first.
+pub fn find<'a>(artifact: &'a Artifact, wanted: &str) -> Result<&'a Variant> {
+    let labelled = artifact.variants.iter().find(|v| v.label == wanted);
+    let numbered = || wanted.parse::<usize>().ok()?.checked_sub(1).and_then(|n| artifact.variants.get(n));
+    labelled.or_else(numbered).ok_or_else(|| {
+        let error = Error::input(Code::CliVariant, format!("the artefact has no variant `{wanted}`"));
+        let known = artifact.variants.iter().map(|v| v.label.as_str()).collect::<Vec<_>>().join(", ");
+        error.help(known).help(format!("a number from 1 to {}", artifact.variants.len()))
+    })
 }
 
 /// A row for each variant.

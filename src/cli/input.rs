@@ -166,6 +166,16 @@ impl What {
         self.file.as_deref().and_then(Path::to_str)
     }
 
+    /// The positional argument as a path.
+    pub fn path(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Whether a file is asked for at another size, for another chip, or with other rules.
+    pub fn is_changed(&self) -> bool {
+        self.size.is_some() || self.target.is_some() || self.allow_tested
+    }
+
     /// Whether the schedule comes from standard input.
     pub fn is_standard_input(&self) -> bool {
         self.word() == Some("-")

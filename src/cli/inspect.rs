@@ -3,7 +3,7 @@
 use super::colour::{self, Text};
 use super::{build, show};
 use crate::artifact::{Artifact, Variant};
-use crate::error::{Code, Error, Result};
+use crate::error::Result;
 use crate::kernel::{Kernel, Param};
 use clap::Args;
 use std::fmt::Write;
@@ -56,7 +56,7 @@ pub fn run(args: &InspectArgs) -> Result<ExitCode> {
         show::line(build::table(&artifact));
         return Ok(ExitCode::SUCCESS);
     };
-    let variant = find(&artifact, wanted)?;
+    let variant = build::find(&artifact, wanted)?;
     match args.emit {
         None => show::put(described(variant)),
         Some(Emit::Schedule) => show::put(colour::paint(Text::Loom, &variant.schedule)),
@@ -64,17 +64,6 @@ pub fn run(args: &InspectArgs) -> Result<ExitCode> {
         Some(Emit::Cost) => show::put(colour::paint(Text::Cost, variant.cost.as_deref().unwrap_or("not counted\n"))),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The variant of a label, or of a row's number; of several with one label the first.
-fn find<'a>(artifact: &'a Artifact, wanted: &str) -> Result<&'a Variant> {
-    let labelled = artifact.variants.iter().find(|v| v.label == wanted);
-    let numbered = || wanted.parse::<usize>().ok()?.checked_sub(1).and_then(|n| artifact.variants.get(n));
-    labelled.or_else(numbered).ok_or_else(|| {
-        let error = Error::input(Code::CliVariant, format!("the artefact has no variant `{wanted}`"));
-        let known = artifact.variants.iter().map(|v| v.label.as_str()).collect::<Vec<_>>().join(", ");
-        error.help(known).help(format!("a number from 1 to {}", artifact.variants.len()))
-    })
 }
 
 /// A variant in lines.

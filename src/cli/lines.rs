@@ -1,6 +1,7 @@
 //! Kernels for a device, with `.loc` lines where those are asked for.
 
-use super::{show, source};
+use super::{cache, show, source};
+use crate::artifact::Cache;
 use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
@@ -15,17 +16,22 @@ use std::collections::HashSet;
 #[derive(Debug, Default)]
 pub struct Compiler {
     lines: bool,
+    cache: Option<Cache>,
     written: RefCell<HashSet<String>>,
 }
 
 impl Compiler {
     /// One that adds lines, or not.
     pub fn with_lines(lines: bool) -> Compiler {
-        Compiler { lines, written: RefCell::default() }
+        let cache = if lines { None } else { cache::of_user() };
+        Compiler { lines, cache, written: RefCell::default() }
     }
 
-    /// The kernels of a schedule.
+    /// The kernels of a schedule, from the cache where it has been compiled before.
     pub fn schedule(&self, schedule: &Schedule) -> Result<Kernels> {
+        if let Some(cache) = &self.cache {
+            return crate::compile_cached(schedule, cache, None);
+        }
         if !self.lines {
             return crate::compile(schedule);
         }

@@ -3,6 +3,7 @@
 mod bench;
 mod blame;
 mod build;
+mod cache;
 #[cfg(feature = "runtime")]
 mod choice;
 mod colour;
@@ -27,11 +28,13 @@ mod locate;
 mod look;
 mod memory;
 mod mutate;
+mod new;
 mod pager;
 #[cfg(feature = "runtime")]
 mod plot;
 mod random;
 mod run;
+mod shipped;
 mod show;
 mod source;
 mod step;
@@ -82,6 +85,8 @@ enum Command {
     Build(build::BuildArgs),
     /// Show what an artefact holds.
     Inspect(inspect::InspectArgs),
+    /// List, verify or remove the kernels that are kept between runs.
+    Cache(cache::CacheArgs),
     /// Measure schedules against cuBLAS.
     Bench(subject::BenchArgs),
     /// Measure tiling and reordering over 5 block tiles, 5 thread tiles and 3 loop patterns.
@@ -90,6 +95,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Write files in the one layout of `.loom` texts.
     Fmt(fmt::FmtArgs),
+    /// Write a crate to start from: a kernel, a build script that compiles it, and a program that runs it.
+    New(new::NewArgs),
     /// Report which of LLVM, driver, device and tools are available, and how to install what is missing.
     Doctor(doctor::DoctorArgs),
     /// Print what makes a shell complete this command line: `warploom completions bash > FILE`.
@@ -119,12 +126,14 @@ pub fn main(is_closed: bool) -> ExitCode {
         Command::Bench(args) => (bench::run(&args), "bench".to_string()),
         Command::Build(args) => (build::run(&args), "build".to_string()),
         Command::Inspect(args) => (inspect::run(&args), "inspect".to_string()),
+        Command::Cache(args) => (cache::run(&args), "cache".to_string()),
         Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
         Command::Explain(args) if args.certificates => {
             command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
         }
         Command::Explain(args) => (explain::run(&args), args.name()),
         Command::Fmt(args) => (fmt::run(&args), "fmt".to_string()),
+        Command::New(args) => (new::run(&args), "new".to_string()),
         Command::Doctor(args) => (doctor::run(&args), "doctor".to_string()),
         Command::Completions { shell } => (completions(shell), String::new()),
         Command::Man => (manual(), String::new()),

@@ -5,7 +5,7 @@ use super::input::{self, What};
 #[cfg(feature = "runtime")]
 use super::lines::Compiler;
 use super::subject::check_lines;
-use super::{blame, look, mutate, show, threads, values, watch};
+use super::{blame, look, mutate, shipped, show, threads, values, watch};
 use crate::array::Array;
 use crate::codegen;
 use crate::error::{Code, Error, Fault, Result, counted};
@@ -16,17 +16,21 @@ use crate::lower::Lowered;
 use crate::sim::{self, Mode, Options, Stats};
 use clap::Args;
 use std::fmt::{Display, Formatter};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
 /// The heading of the options that show a run from inside.
 const LOOKING: &str = "Looking inside the run";
 
-/// What to run, and where.
+/// What to run, and where. FILE may also be an artefact.
 #[derive(Debug, Args)]
 pub struct RunArgs {
     #[command(flatten)]
     pub what: What,
+    /// Of an artefact of several variants, run this one: its label, or the number of its row in `warploom inspect`.
+    #[arg(long, value_name = "LABEL")]
+    variant: Option<String>,
     /// `sim` or `cpu` (the simulator), `ptx` (the simulator interprets the emitted PTX), or a GPU's number. Without it: the first
     /// GPU, or the simulator if there is none.
     #[arg(long)]
@@ -109,9 +113,46 @@ impl RunArgs {
     }
 }
 
+/// Runs the kernels of an artefact, without compiling.
+fn run_shipped(args: &RunArgs, path: &Path) -> Result<ExitCode> {
+    let options = [
+        (args.what.is_changed(), "another size or chip"),
+        (args.small, "--small"),
+        (args.mutate.is_some(), "--mutate"),
+        (args.lines, "--lines"),
+        (args.validate, "--validate"),
+        (args.is_watched(), "--print and --step"),
+    ];
+    if let Some((_, option)) = options.iter().find(|(given, _)| *given) {
+        let message = format!("{option} is for a schedule, and {} holds compiled kernels", path.display());
+        let help = format!("warploom inspect {} --variant 1 --emit schedule > own.loom", path.display());
+        return Err(Error::input(Code::CliArtifact, message).help(help).help("warploom run own.loom"));
+    }
+    let request = shipped::Request {
+        path,
+        variant: args.variant.as_deref(),
+        seed: args.seed,
+        inputs: &args.input,
+        values: &args.set,
+        outputs: &args.output,
+    };
+    let place = match args.device.as_deref() {
+        Some("ptx") => Place::Cpu,
+        device => data::place_for(device, args.patience)?,
+    };
+    shipped::run(&request, &place)
+}
+
 /// Runs the schedule once with its result checked.
 pub fn run(args: &RunArgs) -> Result<ExitCode> {
     check_watched(args)?;
+    if let Some(path) = args.what.path().filter(|path| shipped::is_artifact(path)) {
+        return run_shipped(args, path);
+    }
+    if args.variant.is_some() {
+        let error = Error::input(Code::CliVariant, "--variant is for an artefact, and none is named");
+        return Err(error.help("warploom build FILE -o DIR").help("warploom run DIR --variant LABEL"));
+    }
     let on_ptx = args.device.as_deref() == Some("ptx");
     // A device is looked for first where the steps depend on it, and behind the file's own errors where they do not.
     let place = || {

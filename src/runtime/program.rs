@@ -76,7 +76,7 @@ unsafe impl Sync for Program {}
 
 impl Device {
     /// Loads the program and allocates its workspace. The driver takes machine code that the device can run, and compiles the PTX where
-    /// there is none. Where the PTX has `.loc` lines, the machine code has
+    /// there is none. Where the PTX has `.loc` lines, its machine code has
     /// them too, for profilers (CU_JIT_GENERATE_LINE_INFO).
     ///
     /// # Errors

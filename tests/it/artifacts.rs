@@ -1,11 +1,14 @@
 //! Artefacts: written, read back, chosen from, and damaged.
 
+use super::cli::{bad, good, warploom};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use warploom::artifact::{Artifact, MANIFEST, Variant};
+use std::process::Stdio;
+use std::time::Duration;
+use warploom::artifact::{Artifact, Cache, MANIFEST, Variant};
 use warploom::error::Code;
 use warploom::kernel::Cubin;
-use warploom::{DType, Schedule, compile};
+use warploom::{DType, Schedule, compile, compile_cached};
 
 /// A manifest as another release of LLVM would have it written.
 pub fn with_llvm(manifest: &str, version: &str) -> String {
@@ -134,4 +137,105 @@ fn manifests_of_another_version_and_names_elsewhere_are_refused() {
     }
     std::fs::remove_dir_all(&folder).unwrap();
     assert_eq!(Artifact::read(Path::new("/nonexistent/x.warploom")).unwrap_err().code(), Code::ArtifactRead);
+}
+
+/// What `build` writes, with the name of its file.
+fn build(file: &str, cache: &Path, arguments: &[&str]) -> std::process::Child {
+    let mut command = warploom(&["build", "examples/vec_add.loom", "examples/gpu_v1.loom", "-o", file]);
+    command.args(arguments).env("WARPLOOM_CACHE", cache);
+    command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+#[test]
+fn several_chips_and_sizes_are_built_and_shown() {
+    let folder = folder("built");
+    let out = folder.join("kernels");
+    let (out, sizes) = (out.to_str().unwrap(), "256,1000");
+    good(&["build", "examples/vec_add.loom", "--sizes", sizes, "--target", "sm_80,sm_90", "-o", out, "--cubin"]);
+    let artifact = Artifact::read(Path::new(out)).unwrap();
+    let labels: Vec<_> = artifact.variants.iter().map(|v| (v.label.as_str(), v.kernels.target.as_str())).collect();
+    assert_eq!(
+        labels,
+        [("vec_add_256", "sm_80"), ("vec_add_1000", "sm_80"), ("vec_add_256", "sm_90"), ("vec_add_1000", "sm_90")]
+    );
+    for variant in &artifact.variants {
+        let cubin = variant.kernels.cubin.as_ref().unwrap();
+        assert!(cubin.chip == variant.kernels.target && cubin.bytes.starts_with(b"\x7fELF"), "{}", cubin.chip);
+        let schedule: Schedule = variant.schedule.parse().unwrap();
+        assert_eq!(compile(&schedule).unwrap().ptx(), variant.kernels.ptx());
+    }
+    let table = good(&["inspect", out]);
+    assert!(table.contains("vec_add_1000") && table.contains("vec_add(A f32[256], B f32[256], C f32[256])"), "{table}");
+    let one = good(&["inspect", out, "--variant", "4"]);
+    assert!(one.contains("kernel vec_add") && one.contains("machine code for sm_90 by ptxas"), "{one}");
+    assert!(good(&["inspect", out, "--variant", "1", "--emit", "cost"]).contains("bytes"));
+    assert!(good(&["inspect", out, "--json"]).contains("\"sha256\""));
+    // One file of the same, and a run of one variant of each.
+    let packed = folder.join("p.warploom");
+    let packed = packed.to_str().unwrap();
+    good(&["build", "--gemm", "32x24x40,8", "--dtype", "f16,f32", "--layout", "NT", "--target", "sm_80", "-o", packed]);
+    let (status, error) = bad(&["run", packed, "--device", "cpu"]);
+    assert!(status == Some(2) && error.contains("has programs for several arguments"), "{error}");
+    let ran = good(&["run", packed, "--device", "cpu", "--variant", "2"]);
+    assert!(ran.contains("its PTX ran on the simulator") && ran.contains("checked against f64"), "{ran}");
+    let c = folder.join("c.npy");
+    let output = format!("C={}", c.display());
+    good(&["run", out, "--device", "cpu", "--variant", "vec_add_1000", "--output", &output]);
+    assert_eq!(warploom::Array::read(&c, None).unwrap().shape, [1000]);
+    let (status, error) = bad(&["run", out, "--device", "cpu", "--variant", "1", "--mutate", "list"]);
+    assert!(status == Some(2) && error.contains("holds compiled kernels"), "{error}");
+    let (status, error) = bad(&["inspect", out, "--variant", "9"]);
+    assert!(status == Some(2) && error.contains("no variant `9`"), "{error}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn what_was_compiled_is_read_from_the_cache() {
+    let folder = folder("cached");
+    let cache = Cache::at(&folder).unwrap();
+    let text =
+        |n: u32| format!("vec_add {n}\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x");
+    let schedule: Schedule = text(256).parse().unwrap();
+    let first = compile_cached(&schedule, &cache, None).unwrap();
+    assert!(!first.llvm.is_empty(), "compiled");
+    let second = compile_cached(&schedule, &cache, None).unwrap();
+    assert!(second.llvm.is_empty() && second.ptx() == first.ptx() && second.kernels == first.kernels, "read");
+    compile_cached(&text(512).parse().unwrap(), &cache, None).unwrap();
+    let entries = cache.entries().unwrap();
+    assert_eq!(entries.len(), 2);
+    // A damaged entry is compiled again.
+    let bytes = std::fs::read(&entries[1].path).unwrap();
+    std::fs::write(&entries[1].path, &bytes[..bytes.len() / 2]).unwrap();
+    assert_eq!(compile_cached(&schedule, &cache, None).unwrap().ptx(), first.ptx());
+    assert!(compile_cached(&schedule, &cache, None).unwrap().llvm.is_empty());
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Eight processes share a cache and replace one artefact; then processes are killed at any point of that.
+#[test]
+fn killed_processes_leave_whole_files() {
+    let folder = folder("killed");
+    let (cache, file) = (folder.join("cache"), folder.join("k.warploom"));
+    let (name, sizes) = (file.to_str().unwrap(), ["--sizes", "64"]);
+    let mut eight: Vec<_> = (0..8).map(|_| build(name, &cache, &["--target", "sm_80"])).collect();
+    assert!(eight.iter_mut().all(|child| child.wait().unwrap().success()));
+    let whole = Artifact::read(&file).unwrap();
+    let kept = Cache::at(&cache).unwrap();
+    assert_eq!((kept.entries().unwrap().len(), kept.verify().unwrap().1.len()), (2, 0));
+    let trials = if std::env::var_os("WARPLOOM_ALL").is_some() { 1000 } else { 60 };
+    let mut rng = fastrand::Rng::with_seed(20);
+    for trial in 0..trials {
+        // Half of them find their kernels in the cache, so that the writing of the artefact comes early.
+        if trial % 2 == 0 {
+            kept.clear().unwrap();
+        }
+        let mut child = build(name, &cache, if trial % 4 < 2 { &sizes[..0] } else { &sizes });
+        std::thread::sleep(Duration::from_micros(rng.u64(0..60_000)));
+        let _ = child.kill();
+        let ended = child.wait().unwrap();
+        let found = Artifact::read(&file).unwrap();
+        assert!(found.variants.len() == whole.variants.len(), "trial {trial}: {ended}");
+        assert!(kept.verify().unwrap().1.is_empty(), "trial {trial}");
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }

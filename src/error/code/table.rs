@@ -33,13 +33,22 @@ codes! {
         ArtifactChoice "choice" "An artefact has no program of this name, or no variant for the device or the arrays."
         ArtifactJson "json" "The manifest cannot be printed as JSON."
         ArtifactRead "read" "The path holds no artefact of this version, or a file of it has changed since it was written."
-        ArtifactThread "thread" "A thread that compiled a variant panicked."
         ArtifactWrite "write" "The files of an artefact cannot be written."
     }
     Buffer "buffer" "Buffers of a GPU." {
         BufferWrite "write" "An array cannot fill a device buffer: it has another type, shape or size."
     }
+    Build "build" "Compiling schedules into an artefact." {
+        BuildFile "file" "A file of a schedule cannot be read."
+        BuildScript "script" "The build script's helper runs outside of a build script."
+        BuildThread "thread" "A thread that compiled a variant panicked."
+    }
+    Cache "cache" "Compiled programs that are kept between processes." {
+        CacheKey "key" "A key of the cache is no digest."
+        CacheOpen "open" "The folder of the cache cannot be made or read, or others may write into it."
+    }
     Cli "cli" "The command line." {
+        CliArtifact "artifact" "An option is for a schedule, and the file is an artefact."
         CliBlock "block" "No kernel has the block or the thread that an option names."
         CliDevice "device" "An option names no device, or the command needs another one."
         CliDtype "dtype" "An option names no type of data, or types that no GEMM has."
@@ -57,6 +66,7 @@ codes! {
         CliMan "man" "The manual page cannot be printed."
         CliMemory "memory" "The arrays of the program do not fit into the memory of the host."
         CliMutate "mutate" "No mutant has the number or the words that are asked for."
+        CliNew "new" "The name of a new crate is none, or its folder exists."
         CliParameter "parameter" "The program has no parameter of the name that an option gives, or none that a file can hold."
         CliPass "pass" "`--passes` names no pass, or the dump does not show passes."
         CliPlot "plot" "The measurements make no plot, or the plot cannot be written."

@@ -22,7 +22,7 @@ impl Folder {
         command
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .args(arguments)
-            .envs([("NO_COLOR", "1"), ("WARPLOOM_MOCK_SETTINGS", settings)])
+            .envs([("NO_COLOR", "1"), ("WARPLOOM_CACHE", "off"), ("WARPLOOM_MOCK_SETTINGS", settings)])
             .env("LD_LIBRARY_PATH", &self.0);
         command
     }

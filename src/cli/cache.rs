@@ -1,0 +1,117 @@
+//! `warploom cache`: the kernels that are kept between runs.
+
+use super::show;
+use crate::artifact::Cache;
+use crate::artifact::cache::LIMIT;
+use crate::error::{Code, Error, Result};
+use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+/// What to do with the cache.
+#[derive(Debug, Args)]
+pub struct CacheArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List the entries, the one that was used last first.
+    Ls {
+        /// One JSON object for each entry.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Read every entry and compare its checksums; remove and name those that are damaged, and then end with 1.
+    Verify,
+    /// Remove entries that were used longest ago, until the others have no more than so many bytes, and files that were never finished.
+    Gc {
+        /// Bytes.
+        #[arg(long, value_name = "BYTES", default_value_t = LIMIT)]
+        limit: u64,
+    },
+    /// Remove all entries.
+    Clear,
+}
+
+/// The variable that names the folder of the user's cache; `off` is none.
+const VARIABLE: &str = "WARPLOOM_CACHE";
+
+/// The user's cache: the folder that WARPLOOM_CACHE names, else `warploom` in XDG_CACHE_HOME or in `.cache` of the home folder. None where
+/// WARPLOOM_CACHE is `off`, or there is no home folder.
+fn named() -> Result<Option<Cache>> {
+    let value = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+    let folder = match value(VARIABLE) {
+        Some(off) if off == "off" => None,
+        Some(folder) => Some(PathBuf::from(folder)),
+        None => {
+            let home = || value("HOME").map(|home| Path::new(&home).join(".cache"));
+            value("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).map(|caches| caches.join("warploom"))
+        }
+    };
+    folder.map(Cache::at).transpose()
+}
+
+/// The user's cache; where it cannot be used, that is said, and all is compiled anew.
+pub fn of_user() -> Option<Cache> {
+    named().unwrap_or_else(|e| {
+        show::note(e.message());
+        None
+    })
+}
+
+/// Does it.
+pub fn run(args: &CacheArgs) -> Result<ExitCode> {
+    let Some(cache) = named()? else {
+        let message = format!("there is no cache: {VARIABLE} is off, or there is no home folder");
+        return Err(Error::input(Code::CacheOpen, message).help(format!("{VARIABLE}=FOLDER")));
+    };
+    match args.what {
+        What::Ls { json } => list(&cache, json)?,
+        What::Verify => {
+            let (right, damaged) = cache.verify()?;
+            for (entry, error) in &damaged {
+                show::note(format_args!("removed {}: {}", entry.path.display(), error.message()));
+            }
+            show::line(format_args!("{} right, {} damaged", show::count(right, "program"), damaged.len()));
+            return Ok(ExitCode::from(u8::from(!damaged.is_empty())));
+        }
+        What::Gc { limit } => removed(cache.shrink(limit)?),
+        What::Clear => removed(cache.clear()?),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn removed(removed: crate::artifact::cache::Removed) {
+    show::line(format_args!("removed {} ({} bytes)", show::count(removed.files, "file"), removed.bytes));
+}
+
+/// Prints a row for each entry.
+fn list(cache: &Cache, json: bool) -> Result<()> {
+    let entries = cache.entries()?;
+    let mut table = show::table(&["key", "program", "chip", "bytes", "used s ago"]);
+    for entry in &entries {
+        let artifact = crate::artifact::Artifact::read(&entry.path);
+        let first = artifact.ok().and_then(|a| a.variants.into_iter().next());
+        let (program, chip) =
+            first.map_or(("damaged".to_string(), String::new()), |v| (v.signature(), v.kernels.target));
+        let age = SystemTime::now().duration_since(entry.used).map_or(0, |age| age.as_secs());
+        if json {
+            let row = serde_json::json!({
+                "key": entry.key, "program": program, "chip": chip, "bytes": entry.bytes, "used_s_ago": age,
+            });
+            show::line(row);
+        } else {
+            table.add_row([entry.key[..12].to_string(), program, chip, entry.bytes.to_string(), age.to_string()]);
+        }
+    }
+    if !json {
+        show::line(table);
+        let bytes: u64 = entries.iter().map(|e| e.bytes).sum();
+        let all = show::count(entries.len(), "program");
+        show::line(format_args!("{all}, {bytes} bytes, in {}", cache.folder().display()));
+    }
+    Ok(())
+}
