@@ -57,7 +57,7 @@ pub mod runtime;
 #[doc(hidden)]
 pub mod reference;
 
-#[cfg(feature = "runtime")]
+#[cfg(all(feature = "runtime", unix))]
 #[doc(hidden)]
 pub mod measure;
 

@@ -6,9 +6,14 @@
 
 pub(crate) mod api;
 pub(crate) mod code;
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
 pub(crate) mod guard;
 mod names;
 mod rows;
+#[cfg(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64")))]
+mod trampoline;
+#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
+#[path = "absent.rs"]
 mod trampoline;
 
 use crate::error::{Code, Error, Result};
@@ -82,6 +87,9 @@ fn load_from(files: &[&OsStr]) -> std::result::Result<&'static Driver, String> {
 }
 
 fn open(file: &OsStr) -> std::result::Result<Library, String> {
+    if !cfg!(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))) {
+        return Err("devices are driven on Linux alone, on x86_64 and aarch64".to_string());
+    }
     // SAFETY: the driver's library has no initialiser that asks anything of its caller.
     let library = unsafe { Library::new(file) }.map_err(|error| loader_words(&error))?;
     match address(&library, "cuInit") {

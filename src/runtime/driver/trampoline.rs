@@ -108,9 +108,6 @@ macro_rules! jump {
     };
 }
 
-#[cfg(not(all(target_os = "linux", any(target_arch = "x86_64", target_arch = "aarch64"))))]
-compile_error!("the feature `runtime` is for Linux on x86_64 and aarch64: build with --no-default-features elsewhere");
-
 macro_rules! define_trampolines {
     ($first:ident $second:ident; $($rest:ident)*) => {
         std::arch::global_asm!(
