@@ -5,9 +5,9 @@ use crate::array::Array;
 use crate::error::{Code, Error, Result};
 use crate::ir::{Buffer, BufferId, Func, Scope, layout, visit};
 use crate::loom::Schedule;
-use crate::lower;
 use crate::target::Target;
-use crate::te::{self, Known};
+use crate::te;
+use crate::tune;
 pub use crate::tune::{Judge, arguments};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -146,26 +146,7 @@ pub fn reduced(schedule: &Schedule, operations: f64) -> Schedule {
 }
 
 fn reduced_to(schedule: &Schedule, operations: f64, bytes: f64) -> Schedule {
-    let lowered = |s: &Schedule| s.scheduled().and_then(|func| lower::lower(&func, &s.target)).is_ok();
-    // What lowers at no size is run as it is scheduled.
-    let whole = lowered(schedule);
-    let suits = |s: &Schedule| if whole { lowered(s) } else { s.scheduled().is_ok() };
-    let mut best = schedule.clone();
-    let too_large = |s: &Schedule| te::operations(&s.program) > operations || memory(s) > bytes;
-    while let Some(known) = Known::of(&best.program).filter(|_| too_large(&best)) {
-        let mut sizes = known.sizes();
-        let Some(largest) = (0..sizes.len()).max_by_key(|i| (sizes[*i], std::cmp::Reverse(*i))) else { break };
-        let (own, half) = (sizes[largest], sizes[largest] / 2);
-        let smaller = [half, (half + 7) / 8 * 8].into_iter().filter(|size| *size < own).find_map(|size| {
-            sizes[largest] = size;
-            best.resized(&sizes).ok().filter(&suits)
-        });
-        match smaller {
-            Some(smaller) => best = smaller,
-            None => break,
-        }
-    }
-    best
+    tune::halved(schedule, &|s| te::operations(&s.program) > operations || memory(s) > bytes)
 }
 
 /// What to say before a program that is more than the simulator does in a few seconds, and that nothing reduces.
@@ -277,6 +258,7 @@ pub fn without_cuda() -> Error {
 mod tests {
     use super::*;
     use crate::cli::input;
+    use crate::te::Known;
 
     #[test]
     fn a_large_program_shrinks_until_it_has_few_operations() {

@@ -3,11 +3,15 @@
 use super::records::Record;
 use crate::error::Result;
 use crate::gemm::{self, Gemm};
+use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::target::Target;
 
-/// The best schedule that the records have for a program and a chip: of the first record of both.
-fn recorded(program: &crate::ir::Func, target: &Target, records: &[Record]) -> Result<Option<Schedule>> {
+/// The best schedule that the records have for a program and a chip: that of the first record of both.
+///
+/// # Errors
+/// What [`Schedule::parse`] refuses of the record's text.
+pub fn recorded(program: &Func, target: &Target, records: &[Record]) -> Result<Option<Schedule>> {
     records.iter().find(|r| r.is_of(program, target) && r.winner().is_some()).map(Record::schedule).transpose()
 }
 

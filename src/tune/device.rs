@@ -116,7 +116,7 @@ fn described<'a>(
 /// What an error on the device makes of a trial.
 fn answer(number: u64, error: &Error) -> Answer {
     let status = match (error.code(), error.fault()) {
-        (Code::MeasureWrong | Code::MeasureChanged, _) => Status::Wrong,
+        (Code::MeasureWrong | Code::MeasureChanged | Code::ReferenceBound, _) => Status::Wrong,
         (Code::LaunchTimeout, _) => Status::Hung,
         (Code::Driver(OUT_OF_MEMORY), _) => Status::Memory,
         (_, Fault::Chip) => Status::Refused,

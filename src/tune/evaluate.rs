@@ -1,7 +1,7 @@
 //! What a worker process does: one job after the other, an answer for each.
 
 use super::cost::predicted_cycles;
-use super::judge::{Judge, arguments};
+use super::judge::{Judge, arguments, halved};
 use super::protocol::{Answer, Job, Status, Task};
 use crate::analysis::cost_report;
 #[cfg(feature = "compile")]
@@ -10,8 +10,8 @@ use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::lower::{Lowered, lower};
 use crate::sim::{self, Mode};
-use crate::validate;
-use std::io::{BufRead, Write};
+use crate::{te, validate};
+use std::io::Write;
 
 /// Operations of an instance that is run on the simulator: about a second.
 const CHECKED_OPERATIONS: f64 = (1u64 << 22) as f64;
@@ -77,7 +77,9 @@ impl Evaluator {
 
     /// Runs a small instance and compares the result with the reference. Without an instance the answer has no `error_ratio`.
     fn checked(&self, job: &Job, schedule: &Schedule, answer: Answer) -> Result<Answer> {
-        let Some(instance) = validate::instance(schedule, CHECKED_OPERATIONS)? else {
+        let too_large = |s: &Schedule| te::operations(&s.program) > CHECKED_OPERATIONS;
+        let halved = || Some(halved(schedule, &too_large)).filter(|s| !too_large(s));
+        let Some(instance) = validate::instance(schedule, CHECKED_OPERATIONS)?.or_else(halved) else {
             return Ok(answer);
         };
         let lowered = lower(&instance.scheduled()?, &instance.target)?;
@@ -90,7 +92,7 @@ impl Evaluator {
         if (self.tamper)(job) {
             arrays.iter_mut().for_each(|a| a.bytes.fill(0x55));
         }
-        Ok(judged(answer, judge.worst(&arrays)?))
+        judged(answer, judge.worst(&arrays))
     }
 
     #[cfg(feature = "runtime")]
@@ -110,13 +112,15 @@ impl Evaluator {
 }
 
 /// The answer with the largest error over its bound; wrong where that is above 1 or no number.
-fn judged(answer: Answer, worst: f64) -> Answer {
-    let answer = Answer { error_ratio: Some(worst).filter(|w| w.is_finite()), ..answer };
-    if worst <= 1.0 {
-        return answer;
+fn judged(answer: Answer, worst: Result<f64>) -> Result<Answer> {
+    let wrong =
+        |e: &Error| Answer { status: Status::Wrong, cycles: answer.cycles, ..Answer::of_error(answer.number, e) };
+    match worst {
+        Ok(worst) if worst <= 1.0 => Ok(Answer { error_ratio: Some(worst), ..answer }),
+        Ok(worst) => Ok(wrong(&Error::bug(Code::MeasureWrong, format!("an error is {worst:.3} times its bound")))),
+        Err(e) if e.code() == Code::ReferenceBound => Ok(wrong(&e)),
+        Err(e) => Err(e),
     }
-    let error = format!("an error is {worst:.3} times its bound");
-    Answer { status: Status::Wrong, code: Some(Code::MeasureWrong.to_string()), error: Some(error), ..answer }
 }
 
 #[cfg(feature = "compile")]
@@ -131,14 +135,19 @@ fn compiled(_: &Job, _: &Schedule, _: &Lowered) -> Result<()> {
     Err(Error::bug(Code::TuneProtocol, "the worker has no compiler"))
 }
 
-/// Reads jobs until the input ends, and writes an answer to each. `before` sees each job first.
+/// Answers jobs, a line each, until there are no more. `before` sees each job first.
 ///
 /// # Errors
-/// `tune.protocol` where a line is no job, or where the input or the output fails.
-pub fn serve(evaluator: &Evaluator, input: impl BufRead, mut output: impl Write, before: &dyn Fn(&Job)) -> Result<()> {
+/// `tune.protocol` where a line is no job or the output fails.
+pub fn serve(
+    evaluator: &Evaluator,
+    lines: impl IntoIterator<Item = String>,
+    mut output: impl Write,
+    before: &dyn Fn(&Job),
+) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| Error::bug(Code::TuneProtocol, e.to_string());
-    for line in input.lines() {
-        let job: Job = serde_json::from_str(&line.map_err(|e| failed(&e))?).map_err(|e| failed(&e))?;
+    for line in lines {
+        let job: Job = serde_json::from_str(&line).map_err(|e| failed(&e))?;
         before(&job);
         let answer = serde_json::to_string(&evaluator.answer(&job)).map_err(|e| failed(&e))?;
         output.write_all(format!("{answer}\n").as_bytes()).and_then(|()| output.flush()).map_err(|e| failed(&e))?;
@@ -186,13 +195,12 @@ mod tests {
         let evaluator = Evaluator::new(Box::new(|_| false));
         let line = |task| serde_json::to_string(&job(task, TEXT)).unwrap();
         let mut out = Vec::new();
-        let input = format!("{}\n{}\n", line(Task::Predict), line(Task::Check));
-        serve(&evaluator, input.as_bytes(), &mut out, &|_| {}).unwrap();
+        serve(&evaluator, [line(Task::Predict), line(Task::Check)], &mut out, &|_| {}).unwrap();
         let answers: Vec<Answer> =
             out.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect();
         assert_eq!(answers.len(), 2);
         assert!(answers.iter().all(|a| a.status == Status::Ok));
-        let error = serve(&evaluator, &b"rubbish\n"[..], &mut Vec::new(), &|_| {}).unwrap_err();
+        let error = serve(&evaluator, ["rubbish".to_string()], &mut Vec::new(), &|_| {}).unwrap_err();
         assert_eq!(error.code(), Code::TuneProtocol);
     }
 }

@@ -3,8 +3,10 @@
 use crate::array::Array;
 use crate::error::{Code, Error, Result};
 use crate::ir::{BufferId, Func, layout, visit};
+use crate::loom::Schedule;
+use crate::lower::lower;
 use crate::reference::{self, Output, Sample};
-use crate::te;
+use crate::te::{self, Known};
 
 /// Operations up to which every element of a result is checked; beyond, some rows.
 const CHECKED_OPERATIONS: f64 = 2.0 * 1024.0 * 1024.0 * 1024.0;
@@ -41,6 +43,30 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
         }
     };
     program.params.iter().enumerate().map(one).collect()
+}
+
+/// The schedule at a size that is not too large, or as small as it becomes: sizes are halved, the largest first, while the steps still apply
+/// and lower; a half that does not is rounded up to a multiple of 8, as rows that are copied need.
+pub fn halved(schedule: &Schedule, too_large: &dyn Fn(&Schedule) -> bool) -> Schedule {
+    let lowered = |s: &Schedule| s.scheduled().and_then(|func| lower(&func, &s.target)).is_ok();
+    // What lowers at no size is run as it is scheduled.
+    let whole = lowered(schedule);
+    let suits = |s: &Schedule| if whole { lowered(s) } else { s.scheduled().is_ok() };
+    let mut best = schedule.clone();
+    while let Some(known) = Known::of(&best.program).filter(|_| too_large(&best)) {
+        let mut sizes = known.sizes();
+        let Some(largest) = (0..sizes.len()).max_by_key(|i| (sizes[*i], std::cmp::Reverse(*i))) else { break };
+        let (own, half) = (sizes[largest], sizes[largest] / 2);
+        let smaller = [half, (half + 7) / 8 * 8].into_iter().filter(|size| *size < own).find_map(|size| {
+            sizes[largest] = size;
+            best.resized(&sizes).ok().filter(&suits)
+        });
+        match smaller {
+            Some(smaller) => best = smaller,
+            None => break,
+        }
+    }
+    best
 }
 
 /// A check of a program's results against f64, computed once.

@@ -24,12 +24,12 @@ mod search;
 mod space;
 mod worker;
 
-pub use consult::{parse, recommend};
+pub use consult::{parse, recommend, recorded};
 pub use cost::predicted_cycles;
 pub use evaluate::{Evaluator, Tamper, serve};
-pub use judge::{Judge, arguments};
+pub use judge::{Judge, arguments, halved};
 pub use protocol::{Answer, Job, Status, Task};
 pub use records::{Damage, Header, Journal, Record, Run, Runoff, Trial};
-pub use search::{Event, Outcome, Tuner};
+pub use search::{Event, Outcome, Tuner, reason};
 pub use space::{Configuration, Knob, Space};
 pub use worker::{Place, Worker, WorkerOptions};

@@ -8,7 +8,7 @@
 //! Records of one program, chip and device merge into the same bytes in any order. A record holds schedules as text, never binaries.
 
 use super::protocol::Status;
-use super::space::program_text;
+use super::space::{Space, program_text};
 use crate::artifact::checksum;
 use crate::error::{Code, Error, Result, counted};
 use crate::ir::Func;
@@ -56,6 +56,15 @@ pub struct Run {
     pub driver: Option<String>,
     /// Clocks of the device.
     pub clocks: Option<String>,
+}
+
+impl Run {
+    /// That of this compiler on a space.
+    pub fn new(space: &Space, seed: u64, driver: Option<String>, clocks: Option<String>) -> Run {
+        let (space, compiler) =
+            (checksum(space.identity().as_bytes()), format!("warploom {}", env!("CARGO_PKG_VERSION")));
+        Run { space, seed, compiler, driver, clocks }
+    }
 }
 
 impl Header {

@@ -38,13 +38,6 @@ pub enum Event<'a> {
         /// At most.
         of: usize,
     },
-    /// So many configurations have been compiled.
-    Compiled {
-        /// Configurations so far.
-        done: usize,
-        /// Of so many.
-        of: usize,
-    },
     /// A trial is done and in the record.
     Trial {
         /// Its number, from 1.
