@@ -22,6 +22,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use format::format;
+pub(crate) use format::layout;
 
 /// Longer texts, in bytes, are refused before they are read.
 pub const LONGEST_TEXT: usize = 1 << 20;

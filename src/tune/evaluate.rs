@@ -166,8 +166,7 @@ mod tests {
                         bind a blockIdx.y; bind c blockIdx.x; bind b threadIdx.y; bind d threadIdx.x";
 
     fn job(task: Task, schedule: &str) -> Job {
-        let (schedule, folders) = (schedule.to_string(), Vec::new());
-        Job { number: 7, task, name: "only".into(), schedule, is_tested: false, seed: 1, folders }
+        Job::new(7, task, "only", schedule)
     }
 
     #[test]

@@ -31,5 +31,5 @@ pub use judge::{Judge, arguments, halved};
 pub use protocol::{Answer, Job, Status, Task};
 pub use records::{Damage, Header, Journal, Record, Run, Runoff, Trial};
 pub use search::{Event, Outcome, Tuner, reason};
-pub use space::{Configuration, Knob, Space};
+pub use space::{Configuration, Knob, Space, format};
 pub use worker::{Place, Worker, WorkerOptions};

@@ -42,6 +42,21 @@ pub struct Job {
     pub folders: Vec<PathBuf>,
 }
 
+impl Job {
+    /// A job with the usual seed and without folders.
+    pub fn new(number: u64, task: Task, name: &str, schedule: &str) -> Job {
+        let (name, schedule, folders) = (name.to_string(), schedule.to_string(), Vec::new());
+        Job { number, task, name, schedule, is_tested: false, seed: 1, folders }
+    }
+
+    /// The same with folders of compiled kernels.
+    #[must_use]
+    pub fn in_folders(mut self, folders: &[PathBuf]) -> Job {
+        self.folders = folders.to_vec();
+        self
+    }
+}
+
 /// What became of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

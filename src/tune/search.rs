@@ -258,9 +258,11 @@ impl Tuner<'_> {
             return Ok(None);
         }
         let (seed, is_tested) = (self.seed, self.space.is_tested());
-        let of = |number: u64, task: Task, schedule: &str, folders: Vec<PathBuf>| {
-            let (name, schedule) = ("runoff".to_string(), schedule.to_string());
-            Job { number, task, name, schedule, is_tested, seed, folders }
+        let of = |number: u64, task: Task, schedule: &str, folders: Vec<PathBuf>| Job {
+            is_tested,
+            seed,
+            folders,
+            ..Job::new(number, task, "runoff", schedule)
         };
         let mut folders = Vec::new();
         let mut place = (self.place)();
@@ -279,8 +281,7 @@ impl Tuner<'_> {
 }
 
 fn job((space, seed): (&Space, u64), number: u64, task: Task, c: &Configuration, folders: Vec<PathBuf>) -> Job {
-    let (name, schedule, is_tested) = (c.name.clone(), c.text.clone(), space.is_tested());
-    Job { number, task, name, schedule, is_tested, seed, folders }
+    Job { is_tested: space.is_tested(), seed, folders, ..Job::new(number, task, &c.name, &c.text) }
 }
 
 /// Hands on what workers send until all have ended; halts them at an interrupt.

@@ -9,7 +9,7 @@
 
 use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::Func;
-use crate::loom::{Schedule, statements, target_statement};
+use crate::loom::{self, Schedule, statements, target_statement};
 use crate::target::Target;
 use crate::te;
 use std::ops::Range;
@@ -204,6 +204,26 @@ impl Space {
             Source::List(list) => list.iter().map(|(name, s)| format!("{name}\n{s}\n")).collect(),
         };
         format!("{own}\n{:?} {} {}", self.sizes, self.target, self.is_tested)
+    }
+}
+
+/// A `.loom` text in the one layout ([`crate::loom::format`]), with knobs or without. Words of a step with knobs are separated by one blank.
+///
+/// # Errors
+/// Those of [`crate::loom::format`] and, of a text with knobs, of [`Space::parse`].
+pub fn format(text: &str) -> Result<String> {
+    let space = match Space::parse(text, None, None) {
+        Ok(space) => space,
+        Err(e) if e.code() == Code::TuneSpace || e.code() == Code::LoomTarget => return loom::format(text),
+        Err(e) => return Err(e),
+    };
+    let out = loom::layout(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+    let first = |space: &Space| space.configuration(0).map(|c| c.text);
+    let again = Space::parse(&out, None, None);
+    let names = |space: &Space| space.knobs().iter().map(|k| (k.name.clone(), k.choices.clone())).collect::<Vec<_>>();
+    match again {
+        Ok(again) if first(&again) == first(&space) && names(&again) == names(&space) => Ok(out),
+        _ => Err(Error::bug(Code::LoomFormat, "the text in the one layout does not mean what the text means")),
     }
 }
 
@@ -478,6 +498,15 @@ mod tests {
         let source = error.source_text().unwrap();
         assert_eq!(&source[error.labels()[0].span.clone()], "{32, 64,128}");
         assert!(error.to_string().contains("warploom tune"), "{error}");
+    }
+
+    #[test]
+    fn a_space_has_the_layout_of_its_schedules() {
+        let text = "vec_add   1024 # all\n\n\ntarget sm_80\nsplit   i ? {32, 64}   -> i0  i1 ;bind i0 blockIdx.x\n\n";
+        let wanted = "vec_add 1024  # all\n\ntarget sm_80\nsplit i ? {32, 64} -> i0 i1; bind i0 blockIdx.x\n";
+        assert_eq!((format(text).unwrap().as_str(), format(wanted).unwrap().as_str()), (wanted, wanted));
+        assert_eq!(format("vec_add  8; target sm_80").unwrap(), "vec_add 8; target sm_80\n");
+        assert_eq!(format("vec_add 8\ntarget sm_80\nsplit i ? {8,8}").unwrap_err().code(), Code::TuneKnob);
     }
 
     #[test]

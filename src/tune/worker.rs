@@ -141,7 +141,10 @@ impl Running {
         thread::sleep(LOOK);
         let complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let complaint = String::from_utf8_lossy(&complaint).into_owned();
-        let said = complaint.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("note: ")).next_back();
+        let mut lines = complaint.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("note: "));
+        // The message of a panic is the line after that of its place; a backtrace may follow.
+        let panic = lines.clone().skip_while(|l| !l.contains(" panicked at ")).nth(1);
+        let said = panic.or_else(|| lines.next_back());
         let (kind, how) = status.map_or((Status::Crashed, "it is lost".to_string()), |s| end_of(s));
         let kind = if complaint.contains("memory allocation of ") { Status::Memory } else { kind };
         let why = said.map_or(how.clone(), |said| format!("{how}: {said}"));
@@ -223,8 +226,7 @@ mod tests {
     use crate::tune::Task;
 
     fn job() -> Job {
-        let (name, schedule) = ("a".to_string(), "vec_add 8".to_string());
-        Job { number: 3, task: Task::Check, name, schedule, is_tested: false, seed: 1, folders: Vec::new() }
+        Job::new(3, Task::Check, "a", "vec_add 8")
     }
 
     /// What becomes of a job whose worker is this shell script, and of the one after it.
@@ -245,6 +247,11 @@ mod tests {
             ("read j; kill -KILL $$", Status::Killed, "signal 9"),
             ("read j; echo first >&2; echo why >&2; exit 3", Status::Crashed, "exit status 3: why"),
             ("read j; echo 'memory allocation of 5 bytes failed' >&2; kill -ABRT $$", Status::Memory, "signal 6"),
+            (
+                "echo \"thread 'a' panicked at x:1:\" >&2; echo why >&2; echo 0: f >&2; exit 101",
+                Status::Crashed,
+                "101: why",
+            ),
             ("read j; echo rubbish; exec sleep 10", Status::Garbled, "`rubbish`"),
             ("read j; echo '{\"number\":4,\"status\":\"ok\"}'; exec sleep 10", Status::Garbled, "number"),
             ("exit 0", Status::Crashed, "exit status 0"),
