@@ -20,8 +20,8 @@ use std::time::Duration;
 /// The exit status after an interrupt, as shells have it.
 const INTERRUPTED: u8 = 130;
 
-/// Memory of a worker in MiB at least, whatever the host has left: a worker that compiles takes about 200.
-const LEAST_MEMORY_MIB: u64 = 512;
+/// Bytes of memory of a worker at least, whatever the host has left: one that compiles takes about 200 MiB.
+const LEAST_MEMORY_BYTES: u64 = 512 << 20;
 
 /// What to tune, and how.
 #[derive(Debug, Args)]
@@ -48,7 +48,8 @@ pub struct TuneArgs {
     /// Seconds after which a worker that has no answer is killed.
     #[arg(long, value_name = "S", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
     deadline: u64,
-    /// MiB of memory above which a worker is killed; a share of what the host has left without it.
+    /// MiB of memory above which a worker is killed. Without it a share of what the host has left, and no limit for the process that
+    /// measures, which holds the arrays.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(16..=1_048_576))]
     memory: Option<u64>,
     /// Seed of the data.
@@ -147,16 +148,15 @@ fn searched(
     let program = std::env::current_exe();
     let program = program.map_err(|e| Error::machine(Code::TuneWorker, format!("the program is not known: {e}")))?;
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
-    let memory = args.memory.unwrap_or_else(|| {
-        let share = memory::available() / jobs as f64 / f64::from(1 << 20);
-        (share as u64).max(LEAST_MEMORY_MIB)
-    });
-    let options = |device: Option<&str>| {
+    let share = (memory::available() / jobs as f64) as u64;
+    let limit = |unstated: u64| args.memory.map_or(unstated, |mib| mib << 20);
+    let options = |device: Option<&str>, memory: u64| {
         let words = ["tune-worker"].into_iter().chain(device.iter().flat_map(|d| ["--device", *d]));
         let arguments: Vec<OsString> = words.map(OsString::from).collect();
-        WorkerOptions::new(program.clone(), arguments, Duration::from_secs(args.deadline), memory << 20)
+        WorkerOptions::new(program.clone(), arguments, Duration::from_secs(args.deadline), memory)
     };
-    let (plain, measuring) = (options(None), options(clock.ordinal.as_deref()));
+    let plain = options(None, limit(share.max(LEAST_MEMORY_BYTES)));
+    let measuring = options(clock.ordinal.as_deref(), limit(u64::MAX));
     let folder = Folder::new();
     let place = || Box::new(Worker::new(&plain)) as Box<dyn Place + '_>;
     let measure = || (Box::new(Worker::new(&measuring)) as Box<dyn Place + '_>, folder.0.clone());

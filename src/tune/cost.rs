@@ -1,10 +1,11 @@
-//! Predicted cycles: a roofline over the counts of a cost report.
+//! Predicted cycles: a roofline over the counts of a cost report; over those of the compiled kernels where it has them, in which loads are
+//! merged and hoisted.
 //!
 //! A kernel keeps the schedulers, lanes, tensor cores, shared memory, L1, L2 and device memory busy for so many cycles; the slowest engine
 //! decides. The multiprocessor with most blocks has the most work (makespan). A lone warp issues dependent instructions and waits for its
 //! loads; resident warps hide that, waves of blocks repeat it. The result orders configurations. It is not a time.
 
-use crate::analysis::{CostReport, KernelCost};
+use crate::analysis::{CostReport, KernelCost, Traffic};
 use crate::target::{Device, LANES, SCHEDULERS};
 
 /// Bytes of a sector of device memory.
@@ -21,6 +22,8 @@ const DEPENDENT_CYCLES: f64 = 4.0;
 const INDEPENDENT: f64 = 2.0;
 /// Cycles from a load of shared memory to its value (same source, table 3.1: 19; later chips 23 to 30).
 const SHARED_LATENCY_CYCLES: f64 = 25.0;
+/// Cycles from a load that L2 answers to its value (same source, table 3.1: 193; later chips 200 to 270).
+const L2_LATENCY_CYCLES: f64 = 200.0;
 /// Loads that a warp has under way at a time: an unrolled loop issues some before it needs the first.
 const LOADS_UNDER_WAY: f64 = 4.0;
 
@@ -30,22 +33,28 @@ pub fn predicted_cycles(report: &CostReport) -> f64 {
     report.kernels.iter().map(|k| kernel(k, &report.device)).sum::<f64>() + between
 }
 
+/// What the lanes of a kernel do: of the PTX where the warps could be followed in it.
+fn of_lanes(k: &KernelCost) -> &Traffic {
+    k.compiled.as_ref().and_then(|c| c.traffic.as_ref()).unwrap_or(&k.totals.traffic)
+}
+
 fn kernel(k: &KernelCost, device: &Device) -> f64 {
-    let t = &k.totals.traffic;
+    let (t, engines) = (of_lanes(k), &k.totals.traffic);
     let multiprocessors = f64::from(device.multiprocessors.max(1));
     let blocks = (k.blocks() as f64).max(1.0);
     // The multiprocessor with most blocks has this share of the launch.
     let share = (blocks / multiprocessors).ceil() / blocks;
-    let sectors = [t.global_load_sectors, t.global_store_sectors, t.bulk_load_sectors, t.bulk_store_sectors];
-    let sectors = sectors.iter().map(|n| *n as f64).sum::<f64>();
-    let of_lanes = (t.global_load_sectors + t.global_store_sectors) as f64;
+    let sectors = t.global_load_sectors.saturating_add(t.global_store_sectors) as f64;
+    let boxes = engines.bulk_load_sectors.saturating_add(engines.bulk_store_sectors) as f64;
+    let wavefronts = t.shared_load_wavefronts.saturating_add(t.shared_store_wavefronts) as f64
+        + engines.descriptor_bytes as f64 / f64::from(device.shared_bytes_per_cycle);
     let busy = [
         t.instructions as f64 / SCHEDULERS as f64 * share,
         t.fma_instructions as f64 * LANES as f64 / f64::from(device.lanes.max(1)) * share,
         k.totals.product_clocks.unwrap_or(0.0) * share,
-        k.at_least.shared * multiprocessors * share,
-        of_lanes * SECTOR_BYTES / L1_BYTES_PER_CYCLE * share,
-        (sectors - of_lanes) * SECTOR_BYTES / device.l2_bytes_per_cycle.unwrap_or(L2_BYTES_PER_CYCLE) * share,
+        wavefronts * share,
+        sectors * SECTOR_BYTES / L1_BYTES_PER_CYCLE * share,
+        boxes * SECTOR_BYTES / device.l2_bytes_per_cycle.unwrap_or(L2_BYTES_PER_CYCLE) * share,
         argument_bytes(k) / device.memory_bytes_per_cycle(),
     ];
     let busiest = busy.into_iter().fold(0.0, f64::max);
@@ -59,12 +68,16 @@ fn argument_bytes(k: &KernelCost) -> f64 {
 
 /// Cycles of the chain of a warp, for each wave of resident blocks.
 fn latency(k: &KernelCost, device: &Device, blocks: f64, multiprocessors: f64) -> f64 {
-    let t = &k.totals.traffic;
+    let t = of_lanes(k);
     let warps = (k.warps as f64 * blocks).max(1.0);
     let loads = t.global_load_requests.saturating_sub(t.copy_requests) as f64;
+    // The first load of a sector goes to device memory, the others to a cache.
+    let sectors = (t.global_load_sectors as f64).max(1.0);
+    let first = (argument_bytes(k) / SECTOR_BYTES / sectors).min(1.0);
+    let load = first * f64::from(device.memory_latency_cycles) + (1.0 - first) * L2_LATENCY_CYCLES;
     let chain = t.instructions as f64 * DEPENDENT_CYCLES / INDEPENDENT
         + t.shared_load_requests as f64 * SHARED_LATENCY_CYCLES / LOADS_UNDER_WAY
-        + loads * f64::from(device.memory_latency_cycles) / LOADS_UNDER_WAY;
+        + loads * load / LOADS_UNDER_WAY;
     let resident = f64::from(k.occupancy.blocks.max(1)) * multiprocessors;
     chain / warps * (blocks / resident).ceil()
 }

@@ -3,10 +3,11 @@
 use super::cost::predicted_cycles;
 use super::judge::{Judge, arguments, halved};
 use super::protocol::{Answer, Job, Status, Task};
-use crate::analysis::cost_report;
+use crate::analysis::{CostReport, cost_report};
 #[cfg(feature = "compile")]
 use crate::artifact;
 use crate::error::{Code, Error, Result};
+use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower::{Lowered, lower};
 use crate::sim::{self, Mode};
@@ -66,13 +67,14 @@ impl Evaluator {
             return self.on_clock(job, &schedule);
         }
         let lowered = lower(&schedule.scheduled()?, &schedule.target)?;
-        let cycles = predicted_cycles(&cost_report(&lowered, &schedule.target));
-        let answer = Answer { cycles: Some(cycles), ..Answer::new(job.number, Status::Ok) };
-        match job.task {
-            Task::Check => self.checked(job, &schedule, answer),
-            Task::Compile => compiled(job, &schedule, &lowered).map(|()| answer),
-            Task::Predict | Task::Measure | Task::Runoff => Ok(answer),
-        }
+        let report = cost_report(&lowered, &schedule.target);
+        let report = match job.task {
+            Task::Compile => report.compiled(&compiled(job, &schedule, &lowered)?),
+            _ => with_ptx(report, &lowered, &schedule)?,
+        };
+        let cycles = Some(predicted_cycles(&report));
+        let answer = Answer { cycles, ..Answer::new(job.number, Status::Ok) };
+        if job.task == Task::Check { self.checked(job, &schedule, answer) } else { Ok(answer) }
     }
 
     /// Runs a small instance and compares the result with the reference. Without an instance the answer has no `error_ratio`.
@@ -123,15 +125,27 @@ fn judged(answer: Answer, worst: Result<f64>) -> Result<Answer> {
     }
 }
 
+/// The report with the counts of the compiled kernels.
 #[cfg(feature = "compile")]
-fn compiled(job: &Job, schedule: &Schedule, lowered: &Lowered) -> Result<()> {
-    let kernels = crate::codegen::compile(lowered, &schedule.target)?;
-    let folder = job.folders.first().ok_or_else(|| Error::bug(Code::TuneProtocol, "the job names no folder"))?;
-    artifact::write(folder, &kernels, &job.schedule).map(|_| ())
+fn with_ptx(report: CostReport, lowered: &Lowered, schedule: &Schedule) -> Result<CostReport> {
+    Ok(report.compiled(&crate::codegen::compile(lowered, &schedule.target)?))
 }
 
 #[cfg(not(feature = "compile"))]
-fn compiled(_: &Job, _: &Schedule, _: &Lowered) -> Result<()> {
+fn with_ptx(report: CostReport, _: &Lowered, _: &Schedule) -> Result<CostReport> {
+    Ok(report)
+}
+
+#[cfg(feature = "compile")]
+fn compiled(job: &Job, schedule: &Schedule, lowered: &Lowered) -> Result<Kernels> {
+    let kernels = crate::codegen::compile(lowered, &schedule.target)?;
+    let folder = job.folders.first().ok_or_else(|| Error::bug(Code::TuneProtocol, "the job names no folder"))?;
+    artifact::write(folder, &kernels, &job.schedule)?;
+    Ok(kernels)
+}
+
+#[cfg(not(feature = "compile"))]
+fn compiled(_: &Job, _: &Schedule, _: &Lowered) -> Result<Kernels> {
     Err(Error::bug(Code::TuneProtocol, "the worker has no compiler"))
 }
 
@@ -149,9 +163,11 @@ pub fn serve(
     for line in lines {
         let job: Job = serde_json::from_str(&line).map_err(|e| failed(&e))?;
         before(&job);
-        let answer = serde_json::to_string(&evaluator.answer(&job)).map_err(|e| failed(&e))?;
+        let answer = evaluator.answer(&job);
+        let is_last = evaluator.is_lost();
+        let answer = serde_json::to_string(&Answer { is_last, ..answer }).map_err(|e| failed(&e))?;
         output.write_all(format!("{answer}\n").as_bytes()).and_then(|()| output.flush()).map_err(|e| failed(&e))?;
-        if evaluator.is_lost() {
+        if is_last {
             break;
         }
     }

@@ -4,7 +4,8 @@
 use super::space::Space;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Configurations whose cycles are predicted for each trial: a prediction costs a few milliseconds, a trial on a device a second.
+/// Configurations whose cycles are predicted for each trial: a prediction compiles, in some tens of milliseconds; a trial on a
+/// device takes about a second.
 const PREDICTED_PER_TRIAL: u64 = 8;
 
 /// The best configurations whose neighbours are predicted in a round.

@@ -145,13 +145,16 @@ pub struct Answer {
     /// What went wrong, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Whether the worker ends after this answer: its device is lost.
+    #[serde(default)]
+    pub is_last: bool,
 }
 
 impl Answer {
     /// One without figures.
     pub fn new(number: u64, status: Status) -> Answer {
         let (cycles, us, noise, ratio, error_ratio, code, error) = (None, None, None, None, None, None, None);
-        Answer { number, status, cycles, us, noise, ratio, error_ratio, code, error }
+        Answer { number, status, cycles, us, noise, ratio, error_ratio, code, error, is_last: false }
     }
 
     /// One that says what went wrong.

@@ -6,7 +6,7 @@ use super::records::{Journal, Runoff, Trial, ranked, winner};
 use super::space::{Configuration, Space};
 use super::worker::Place;
 use crate::error::{Code, Error, Result};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -101,16 +101,22 @@ impl Tuner<'_> {
     pub fn run(mut self, mut journal: Option<&mut Journal>, stop: &AtomicBool, say: Said<'_>) -> Result<Outcome> {
         let mut out = Outcome::default();
         let numbers = self.planned(&mut out, stop, say)?;
-        let known = journal.as_deref().map(|j| j.record().trials.clone()).unwrap_or_default();
-        let mut known: HashMap<String, Trial> = known.into_iter().map(|t| (t.schedule.clone(), t)).collect();
-        let mut left: Vec<Configuration> = Vec::new();
+        let mut known: HashMap<String, Vec<Trial>> = HashMap::new();
+        for trial in journal.as_deref().map(|j| j.record().trials.clone()).unwrap_or_default() {
+            known.entry(trial.schedule.clone()).or_default().push(trial);
+        }
+        let (mut left, mut texts): (Vec<Configuration>, HashSet<String>) = Default::default();
         for configuration in numbers.iter().filter_map(|n| self.space.configuration(*n)) {
-            match known.remove(&configuration.text) {
-                Some(trial) => out.trials.push(trial),
-                None => left.push(configuration),
+            // Choices may make one schedule in two ways.
+            if texts.insert(configuration.text.clone()) {
+                match known.remove(&configuration.text) {
+                    Some(trials) => out.trials.extend(trials),
+                    None => left.push(configuration),
+                }
             }
         }
-        say(&Event::Planned { trials: numbers.len(), known: out.trials.len() })?;
+        let mut done = texts.len() - left.len();
+        say(&Event::Planned { trials: texts.len(), known: done })?;
         let mut keep = |out: &mut Outcome, configuration: &Configuration, answer: Answer| {
             if answer.status == Status::Stopped {
                 return Ok(());
@@ -120,7 +126,8 @@ impl Tuner<'_> {
                 journal.trial(trial.clone())?;
             }
             out.trials.push(trial);
-            let (number, last) = (out.trials.len(), out.trials.last());
+            done += 1;
+            let (number, last) = (done, out.trials.last());
             last.map_or(Ok(()), |trial| say(&Event::Trial { number, trial, best: best(&out.trials) }))
         };
         if self.clock.is_none() {

@@ -115,7 +115,7 @@ impl Place for Worker<'_> {
             }
         };
         let lives = matches!(answer.status, Status::Ok | Status::Refused | Status::Wrong | Status::Failed);
-        if !lives {
+        if !lives || answer.is_last {
             self.running = None;
         }
         Ok(answer)
