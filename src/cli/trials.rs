@@ -138,13 +138,23 @@ pub fn report(space: &Space, outcome: &Outcome) {
     table(&outcome.trials, outcome.winner());
 }
 
-/// Why trials have no value, and how many; with those that were counted before.
+/// Why trials have no value, and how many; with those that were counted before. Reasons of one code are one line with one of their messages.
 pub fn reasons(mut counts: BTreeMap<String, usize>, trials: &[Trial]) {
     for trial in trials.iter().filter(|t| t.value().is_none()) {
         *counts.entry(reason(trial)).or_default() += 1;
     }
-    for (reason, count) in counts {
-        show::line(format_args!("  {count} {reason}"));
+    let mut groups: BTreeMap<&str, (usize, usize, &str)> = BTreeMap::new();
+    for (reason, count) in &counts {
+        let (group, message) = reason.split_once("]: ").unwrap_or((reason, ""));
+        let (all, messages, _) = groups.entry(group).or_insert((0, 0, message));
+        (*all, *messages) = (*all + count, *messages + 1);
+    }
+    for (group, (count, messages, message)) in groups {
+        match messages {
+            _ if message.is_empty() => show::line(format_args!("  {count} {group}")),
+            1 => show::line(format_args!("  {count} {group}]: {message}")),
+            _ => show::line(format_args!("  {count} {group}], such as: {message}")),
+        }
     }
 }
 

@@ -79,7 +79,11 @@ fn all_of_a_small_space_is_tried_and_the_best_is_found() {
     // The table says why the others are refused.
     let text = good(&["tune", "--device", "none", file.name()]);
     assert!(text.contains(" = 16 configurations\n16 trials: 8 right, 8 without a value\n"), "{text}");
-    assert!(text.contains("  3 refused [bind.4]: ") && text.contains("  1 refused [bind.5]: "), "{text}");
+    assert!(
+        text.contains("  6 refused [bind.4], such as: loop `j1` and loop `i1` on ")
+            && text.contains("  2 refused [bind.5], "),
+        "{text}"
+    );
     assert!(text.contains("\nbind j1 threadIdx.x"), "{text}");
     let (first, second) = (result["best"].clone(), tuned(&[file.name()], "").1["best"].clone());
     assert_eq!(first, second);
@@ -110,13 +114,14 @@ fn spaces_of_the_examples_are_whole() {
         let text = std::fs::read_to_string(&path).unwrap();
         let space = Space::parse(&text, None, None).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         assert_eq!(tune::format(&text).unwrap(), text, "{}", path.display());
-        for configuration in (0..space.count()).filter_map(|n| space.configuration(n)) {
-            let func = configuration.schedule.and_then(|s| s.scheduled());
-            func.unwrap_or_else(|e| panic!("{}, {}: {e}", path.display(), configuration.name));
-        }
-        counts.push((path.file_stem().unwrap().to_string_lossy().into_owned(), space.count()));
+        let applies = |n: &u64| space.configuration(*n).and_then(|c| c.schedule.ok()?.scheduled().ok()).is_some();
+        let applied = (0..space.count()).filter(applies).count() as u64;
+        counts.push((path.file_stem().unwrap().to_string_lossy().into_owned(), space.count(), applied));
     }
-    assert!(counts.contains(&("blocks_36".into(), 36)), "{counts:?}");
+    counts.sort();
+    // Of the third, some steps need tiles that all threads have a part of.
+    let wanted = [("blocks_36", 36, 36), ("mlc_tiles", 243, 243), ("tensor_cores_288", 288, 175)];
+    assert_eq!(counts, wanted.map(|(name, count, applied)| (name.to_string(), count, applied)));
 }
 
 #[test]
@@ -242,7 +247,7 @@ fn records_are_listed_verified_merged_and_exported() {
     }
     let [a, b] = parts.each_ref().map(Temporary::name);
     assert!(good(&["records", "ls", a, b]).contains("gemm 1024x512x32 f32 NN"));
-    assert!(good(&["records", "show", a]).contains("  3 refused [bind.4]: "));
+    assert!(good(&["records", "show", a]).contains("  6 refused [bind.4], "));
     let (first, second) = (good(&["records", "merge", a, b]), good(&["records", "merge", b, a]));
     assert!(first == second && first.lines().count() == 25, "{first}");
     assert!(String::from_utf8(output(&["records", "merge", a, b]).stderr).unwrap().contains("data seed: 1, 2"));
