@@ -3,13 +3,14 @@
 use super::judge::{Judge, arguments};
 use super::protocol::{Answer, Job, Status};
 use crate::array::Array;
+use crate::artifact::Artifact;
 use crate::error::{Code, Error, Fault, Result};
 use crate::ir::Func;
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::measure::{self, Bench, TimeBudget};
 use crate::runtime::Device;
-use crate::{artifact, te};
+use crate::te;
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
@@ -91,7 +92,8 @@ impl Clocked {
 fn loaded(job: &Job, number: usize) -> Result<Kernels> {
     let none = || Error::bug(Code::TuneProtocol, "the job names too few folders");
     let folder: &Path = job.folders.get(number).ok_or_else(none)?;
-    artifact::read(folder).map(|(_, kernels)| kernels)
+    let variant = Artifact::read(folder)?.variants.pop();
+    variant.map(|v| v.kernels).ok_or_else(none)
 }
 
 fn described<'a>(

@@ -5,7 +5,7 @@ use super::judge::{Judge, arguments, halved};
 use super::protocol::{Answer, Job, Status, Task};
 use crate::analysis::{CostReport, cost_report};
 #[cfg(feature = "compile")]
-use crate::artifact;
+use crate::artifact::{Artifact, Variant};
 use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
@@ -140,7 +140,8 @@ fn with_ptx(report: CostReport, _: &Lowered, _: &Schedule) -> Result<CostReport>
 fn compiled(job: &Job, schedule: &Schedule, lowered: &Lowered) -> Result<Kernels> {
     let kernels = crate::codegen::compile(lowered, &schedule.target)?;
     let folder = job.folders.first().ok_or_else(|| Error::bug(Code::TuneProtocol, "the job names no folder"))?;
-    artifact::write(folder, &kernels, &job.schedule)?;
+    let variant = Variant::new(kernels.clone(), &job.schedule, crate::codegen::llvm_version());
+    Artifact::new(vec![variant]).write(folder)?;
     Ok(kernels)
 }
 
