@@ -61,6 +61,8 @@ pub mod reference;
 #[doc(hidden)]
 pub mod measure;
 
+pub mod tune;
+
 #[cfg(all(feature = "cli", feature = "compile"))]
 #[doc(hidden)]
 pub mod page;

@@ -22,6 +22,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 pub use format::format;
+pub(crate) use format::layout;
 
 /// Longer texts, in bytes, are refused before they are read.
 pub const LONGEST_TEXT: usize = 1 << 20;
@@ -68,6 +69,7 @@ impl Schedule {
             let message = format!("a schedule of {} bytes is longer than {LONGEST_TEXT}", text.len());
             return Err(Error::input(Code::LoomSize, message));
         }
+        refuse_knobs(text)?;
         let (whole, name) = target_statement(text)?;
         let own = Target::parse(&text[name.clone()]).map_err(|e| e.text(text).label(name, "this target"))?;
         let program = te::parse(&keep(text, 0..whole.start)).map_err(|e| in_users_text(e, text))?;
@@ -232,8 +234,22 @@ impl fmt::Display for Schedule {
     }
 }
 
+/// Refuses a text with knobs (`split i ? {8,16} -> a b`): it is a space of schedules.
+fn refuse_knobs(text: &str) -> Result<()> {
+    let Some((at, statement)) =
+        statements(text).into_iter().find_map(|s| Some((s.start + text[s.clone()].find('{')?, s)))
+    else {
+        return Ok(());
+    };
+    let end = text[at..statement.end].find('}').map_or(statement.end, |n| at + n + 1);
+    Err(Error::input(Code::LoomKnobs, "the text has knobs: it is a space of schedules, not one")
+        .text(text)
+        .label(at..end, "this set of choices")
+        .help("`warploom tune FILE` tries the choices and prints the best schedule"))
+}
+
 /// Where the statement `target NAME` stands, and where its name.
-fn target_statement(text: &str) -> Result<(Range<usize>, Range<usize>)> {
+pub(crate) fn target_statement(text: &str) -> Result<(Range<usize>, Range<usize>)> {
     let mut found =
         statements(text).into_iter().filter(|s| words(text, s).first().is_some_and(|w| &text[w.clone()] == "target"));
     let Some(statement) = found.next() else {
@@ -276,7 +292,7 @@ fn recommended(text: &str, after: usize) -> Result<Vec<Range<usize>>> {
 }
 
 /// The places of the statements: lines without their comments, cut at `;`, trimmed.
-fn statements(text: &str) -> Vec<Range<usize>> {
+pub(crate) fn statements(text: &str) -> Vec<Range<usize>> {
     let mut out = Vec::new();
     let mut line_start = 0;
     for line in text.split_inclusive('\n') {

@@ -220,6 +220,6 @@ impl VariantEntry {
 }
 
 /// SHA-256 in hexadecimal.
-pub(super) fn checksum(bytes: &[u8]) -> String {
+pub(crate) fn checksum(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }

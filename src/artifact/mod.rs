@@ -15,6 +15,7 @@ use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
 pub use cache::Cache;
 pub use files::write_text;
+pub(crate) use manifest::checksum;
 pub use manifest::{CubinEntry, File, MANIFEST, Manifest, VERSION, VariantEntry};
 use std::path::Path;
 

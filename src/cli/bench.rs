@@ -8,6 +8,7 @@ use super::{cpu, input, ladder, random, show, suite};
 use crate::error::{Code, Error, Result};
 use crate::gemm::Gemm;
 use crate::target::Target;
+use crate::tune;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -73,11 +74,12 @@ fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
     if sizes.is_empty() && args.plot.is_some() {
         sizes = PLOT_SIZES.iter().map(|n| vec![*n]).collect();
     }
+    let (records, target) = (input::records(&args.records)?, args.named_target()?);
     let mut out = Vec::new();
     for file in files {
         let name = file.file_stem().map_or_else(|| "schedule".into(), |s| s.to_string_lossy().into_owned());
-        let schedule =
-            input::read(&file, args.named_target()?).map_err(|e| e.within(format!("reading {}", file.display())))?;
+        let read = input::text(&file).and_then(|text| tune::parse(&text, target, &records));
+        let schedule = read.map_err(|e| e.within(format!("reading {}", file.display())))?;
         match sizes.is_empty() {
             true => out.push(Subject::new(name, schedule)),
             false => {
@@ -92,6 +94,7 @@ fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
 
 /// Each kind of code for each product; a kind without a recipe is said and left out.
 fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subject>> {
+    let records = input::records(&args.records)?;
     let mut out = Vec::new();
     for product in all {
         if args.candidates {
@@ -102,6 +105,8 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
             out.extend(Subject::free_and_invariant(product, target)?);
             continue;
         }
+        let recorded = tune::recorded(&product.program()?, target, &records)?;
+        out.extend(recorded.map(|schedule| Subject::new("recorded", schedule)));
         for kind in args.kinds(target) {
             let name = match args.dtype.len() {
                 1 => kind.name().to_string(),

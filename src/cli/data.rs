@@ -5,10 +5,10 @@ use crate::array::Array;
 use crate::error::{Code, Error, Result};
 use crate::ir::{Buffer, BufferId, Func, Scope, layout, visit};
 use crate::loom::Schedule;
-use crate::lower;
-use crate::reference::{self, Output, Sample};
 use crate::target::Target;
-use crate::te::{self, Known};
+use crate::te;
+use crate::tune;
+pub use crate::tune::{Judge, arguments};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -17,14 +17,6 @@ pub const CPU_OPERATIONS: f64 = 2.0 * 512.0 * 512.0 * 512.0;
 
 /// Operations that a GPU does in a few seconds where a tool watches each access.
 pub const WATCHED_OPERATIONS: f64 = 2.0 * 128.0 * 128.0 * 128.0;
-
-/// Operations up to which every element of a result is checked; beyond, some rows.
-const CHECKED_OPERATIONS: f64 = 2.0 * 1024.0 * 1024.0 * 1024.0;
-const SAMPLED_ROWS: usize = 64;
-const CHECKED_ROWS: usize = 1 << 16;
-/// Operations beyond which a row alone is as much as whole products of the size above.
-const HUGE_OPERATIONS: f64 = (1u64 << 40) as f64;
-const SAMPLED_OF_HUGE: usize = 16;
 
 /// A parameter and a file: `A=a.npy`, or `A=weights.safetensors:layer.weight`.
 #[derive(Debug, Clone)]
@@ -105,32 +97,6 @@ pub fn write(program: &Func, files: &[Filed], arrays: &[Array]) -> Result<()> {
     Ok(())
 }
 
-/// Random inputs for a program's parameters; its outputs hold what no program computes.
-pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
-    let written = visit::writes(&program.body);
-    let one = |(n, id): (usize, &crate::ir::BufferId)| {
-        let buffer = program.buffer(*id);
-        // Strides leave gaps, which belong to the array: it is as long as all that the parameter spans.
-        let shape = match &buffer.strides {
-            Some(_) => layout::span(buffer).map(|n| vec![n]),
-            None => buffer.const_shape(),
-        };
-        let shape = shape.and_then(|s| s.into_iter().map(|e| usize::try_from(e).ok()).collect::<Option<Vec<usize>>>());
-        let Some(shape) = shape else {
-            return Err(Error::bug(Code::CliParameter, format!("parameter {} has no constant shape", buffer.name)));
-        };
-        if written.contains(id) {
-            return Array::poisoned(buffer.dtype, &shape);
-        }
-        let seed = seed.wrapping_add(n as u64);
-        match buffer.values {
-            Some(values) => Array::random_values(buffer.dtype, &shape, values, seed),
-            None => Array::random(buffer.dtype, &shape, seed),
-        }
-    };
-    program.params.iter().enumerate().map(one).collect()
-}
-
 /// Bytes that the simulator and the check of its result hold for each element of an array, besides the element: of an input
 /// nothing, of an output or an array between two statements whether it has been written and by whom, later its reference.
 const BESIDE_ELEMENT: f64 = 18.0;
@@ -180,26 +146,7 @@ pub fn reduced(schedule: &Schedule, operations: f64) -> Schedule {
 }
 
 fn reduced_to(schedule: &Schedule, operations: f64, bytes: f64) -> Schedule {
-    let lowered = |s: &Schedule| s.scheduled().and_then(|func| lower::lower(&func, &s.target)).is_ok();
-    // What lowers at no size is run as it is scheduled.
-    let whole = lowered(schedule);
-    let suits = |s: &Schedule| if whole { lowered(s) } else { s.scheduled().is_ok() };
-    let mut best = schedule.clone();
-    let too_large = |s: &Schedule| te::operations(&s.program) > operations || memory(s) > bytes;
-    while let Some(known) = Known::of(&best.program).filter(|_| too_large(&best)) {
-        let mut sizes = known.sizes();
-        let Some(largest) = (0..sizes.len()).max_by_key(|i| (sizes[*i], std::cmp::Reverse(*i))) else { break };
-        let (own, half) = (sizes[largest], sizes[largest] / 2);
-        let smaller = [half, (half + 7) / 8 * 8].into_iter().filter(|size| *size < own).find_map(|size| {
-            sizes[largest] = size;
-            best.resized(&sizes).ok().filter(&suits)
-        });
-        match smaller {
-            Some(smaller) => best = smaller,
-            None => break,
-        }
-    }
-    best
+    tune::halved(schedule, &|s| te::operations(&s.program) > operations || memory(s) > bytes)
 }
 
 /// What to say before a program that is more than the simulator does in a few seconds, and that nothing reduces.
@@ -212,36 +159,6 @@ pub fn patience_for(program: &Func, was_asked: bool) -> Option<String> {
             operations / CPU_OPERATIONS
         )
     })
-}
-
-/// A check of a program's results against f64, computed once.
-pub struct Judge {
-    outputs: Vec<Output>,
-}
-
-impl Judge {
-    /// Computes the references. Of a large program some rows, the first and the last among them.
-    pub fn new(program: &Func, inputs: &[Array]) -> Result<Judge> {
-        let sample = match te::operations(program) {
-            n if n > HUGE_OPERATIONS => Sample::Rows { count: SAMPLED_OF_HUGE, seed: 1 },
-            n if n > CHECKED_OPERATIONS => Sample::Rows { count: SAMPLED_ROWS, seed: 1 },
-            // Short rows cost as much as long ones: of millions, not all are computed.
-            _ => Sample::Rows { count: CHECKED_ROWS, seed: 1 },
-        };
-        Ok(Judge { outputs: reference::outputs(program, inputs, sample)? })
-    }
-
-    /// The largest error over its bound among all outputs.
-    pub fn worst(&self, after: &[Array]) -> Result<f64> {
-        let mut worst = 0.0f64;
-        for output in &self.outputs {
-            let Some(got) = after.get(output.param) else { continue };
-            // NaN must not be swallowed, as f64::max would.
-            let ratio = output.bound(got)?.ratio;
-            worst = if ratio > worst || ratio.is_nan() { ratio } else { worst };
-        }
-        Ok(worst)
-    }
 }
 
 /// Seconds that a GPU may take for what the command line gives it at a time: far more than any of it takes.
@@ -341,6 +258,7 @@ pub fn without_cuda() -> Error {
 mod tests {
     use super::*;
     use crate::cli::input;
+    use crate::te::Known;
 
     #[test]
     fn a_large_program_shrinks_until_it_has_few_operations() {

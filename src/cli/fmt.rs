@@ -2,7 +2,7 @@
 
 use super::{input, show};
 use crate::error::{Code, Error, Result};
-use crate::loom;
+use crate::tune;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ pub fn run(args: &FmtArgs) -> Result<ExitCode> {
 /// Formats a file; whether that changes it.
 fn format(file: &Path, check: bool) -> Result<bool> {
     let before = input::text(file)?;
-    let after = loom::format(&before)?;
+    let after = tune::format(&before)?;
     let is_input = file.to_str() == Some("-");
     if check {
         let name = file.display().to_string();

@@ -8,6 +8,7 @@ use crate::loom::{LONGEST_TEXT, Schedule};
 use crate::rows::{RowKind, Rows};
 use crate::target::Target;
 use crate::te::{self, Epilogue, GemmSpec, Known, Layout};
+use crate::tune::{self, Record, Space};
 use clap::Args;
 use std::fs::File;
 use std::io::Read;
@@ -61,6 +62,10 @@ pub struct What {
     /// The same program and steps at another size: N, MxNxK or BxMxNxK.
     #[arg(long, value_name = "SIZE", value_parser = sizes, conflicts_with = "gemm")]
     size: Option<Sizes>,
+    /// Take the best steps of this record of `warploom tune` for --gemm, or for a line `recommend` of the file, where the record is of the
+    /// program and the chip; may be given several times.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["kind", "invariant", "promoted", "weights", "rows"])]
+    records: Vec<PathBuf>,
     /// Test legality claims that are not decided at some points instead of refusing the schedule; it is then shown as tested.
     #[arg(long)]
     allow_tested: bool,
@@ -112,8 +117,9 @@ impl What {
             let schedule = rows.recommend(&target.or(own).unwrap_or(Target::sm_90()))?;
             return Ok(if self.allow_tested { schedule.allow_tested() } else { schedule });
         }
+        let records = records(&self.records)?;
         let schedule = match (&self.file, &self.gemm) {
-            (Some(file), _) => read(file, target)?,
+            (Some(file), _) => tune::parse(&text(file)?, target, &records)?,
             (None, Some(sizes)) if self.weights.is_some() => self.of_weights(&sizes.0, target.or(own))?,
             (None, Some(sizes)) => {
                 let product = product(&sizes.0, &self.dtype, &self.layout)?;
@@ -123,7 +129,7 @@ impl What {
                     (None, Some(steps)) => gemm::recommend_for(&with_epilogue(&product, steps)?, &target)?,
                     (None, None) if self.invariant => gemm::recommend_invariant(&product, &target)?,
                     (None, None) if self.promoted => gemm::recommend_promoted(&product, &target)?,
-                    (None, None) => gemm::recommend(&product, &target)?,
+                    (None, None) => tune::recommend(&product, &target, &records)?,
                 }
             }
             (None, None) => {
@@ -140,6 +146,34 @@ impl What {
             None => schedule,
         };
         Ok(if self.allow_tested { schedule.allow_tested() } else { schedule })
+    }
+
+    /// The space of schedules for the tuner: a file with knobs, or the candidates of --gemm or of a line `recommend`; `own` is the chip
+    /// that there is.
+    pub fn space(&self, own: Option<Target>) -> Result<Space> {
+        let target = self.target()?;
+        let sizes = self.size.as_ref().map(|s| s.0.as_slice());
+        let special = self.kind.is_some() || self.invariant || self.promoted || self.weights.is_some();
+        if special || self.rows.is_some() || !self.records.is_empty() {
+            let message =
+                "the tuner takes a file with knobs, or --gemm with --dtype, --layout, --epilogue and --target";
+            return Err(Error::input(Code::CliInput, message));
+        }
+        let space = match (&self.file, &self.gemm) {
+            (Some(file), _) => space_of_file(&text(file)?, sizes, target)?,
+            (None, Some(sizes)) => {
+                let product = product(&sizes.0, &self.dtype, &self.layout)?;
+                let target = target.or(own).unwrap_or_else(|| product.default_target());
+                let program = self.epilogue.as_ref().map(|steps| with_epilogue(&product, steps)).transpose()?;
+                let product = program.map_or(Some(product), |program| gemm::describe(&program));
+                Space::list(gemm::candidates(&product.ok_or_else(without_candidates)?, &target)?)?
+            }
+            (None, None) => {
+                let error = Error::input(Code::CliInput, "neither a file with knobs nor --gemm is given");
+                return Err(error.help("warploom tune --gemm 1024x512x2048").help("warploom tune FILE"));
+            }
+        };
+        Ok(if self.allow_tested { space.allow_tested() } else { space })
     }
 
     /// The kernel over rows that --rows, --size and --dtype name.
@@ -277,6 +311,36 @@ fn dtype(name: &str) -> Result<DType> {
         let names: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
         Error::input(Code::CliDtype, format!("`{name}` is not a type")).help(names.join(", "))
     })
+}
+
+/// Reads records.
+pub fn records(files: &[PathBuf]) -> Result<Vec<Record>> {
+    files.iter().map(|file| Record::read(file)).collect()
+}
+
+/// The space of a text with knobs; of one with a line `recommend` instead the candidates of its GEMM.
+fn space_of_file(text: &str, sizes: Option<&[i64]>, target: Option<Target>) -> Result<Space> {
+    let mut lines = 0;
+    let recommended = Schedule::parse_with(text, target, &mut |_| {
+        lines += 1;
+        Ok(Vec::new())
+    });
+    match recommended {
+        Ok(schedule) if lines == 1 && schedule.steps.is_empty() => {
+            let schedule = sizes.map_or(Ok(schedule.clone()), |sizes| schedule.resized(sizes))?;
+            let product = gemm::describe(&schedule.program).ok_or_else(without_candidates)?;
+            Space::list(gemm::candidates(&product, &schedule.target)?)
+        }
+        _ => Space::parse(text, sizes, target),
+    }
+}
+
+fn without_candidates() -> Error {
+    Error::input(
+        Code::TuneSpace,
+        "candidates are generated for a GEMM and its epilogue alone, and this program is another",
+    )
+    .help("knobs in the steps: split i ? {8,16,32} -> i0 i1")
 }
 
 /// Reads a schedule from a file, for another chip where one is given.

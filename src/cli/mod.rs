@@ -33,6 +33,7 @@ mod pager;
 #[cfg(feature = "runtime")]
 mod plot;
 mod random;
+mod records;
 mod run;
 mod shipped;
 mod show;
@@ -42,10 +43,13 @@ mod subject;
 mod suite;
 mod sweep;
 mod threads;
+mod trials;
+mod tune;
 mod values;
 mod walk;
 mod watch;
 pub mod words;
+mod worker;
 
 use crate::error::{Code, Error, Result};
 use clap::error::ErrorKind;
@@ -73,7 +77,8 @@ Exit status:
    4 this host cannot
    5 nothing found a fault that `run --mutate` planted
   70 a fault of warploom itself
-  74 the output cannot be written";
+  74 the output cannot be written
+ 130 `tune` was interrupted, and kept its trials";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -91,6 +96,13 @@ enum Command {
     Bench(subject::BenchArgs),
     /// Measure tiling and reordering over 5 block tiles, 5 thread tiles and 3 loop patterns.
     Sweep(sweep::SweepArgs),
+    /// Try the schedules of a file with knobs, or the candidates of a GEMM, and print the best.
+    Tune(tune::TuneArgs),
+    /// List, show, verify, merge and export records of `tune`.
+    Records(records::RecordsArgs),
+    /// A worker process of `tune`.
+    #[command(hide = true)]
+    TuneWorker(worker::WorkerArgs),
     /// Show each step of a schedule with the program after it.
     Explain(explain::ExplainArgs),
     /// Write files in the one layout of `.loom` texts.
@@ -128,6 +140,9 @@ pub fn main(is_closed: bool) -> ExitCode {
         Command::Inspect(args) => (inspect::run(&args), "inspect".to_string()),
         Command::Cache(args) => (cache::run(&args), "cache".to_string()),
         Command::Sweep(args) => (sweep::run(&args), "sweep".to_string()),
+        Command::Tune(args) => (tune::run(&args), args.what.name()),
+        Command::Records(args) => (records::run(&args), "records".to_string()),
+        Command::TuneWorker(args) => (worker::run(&args), "tune-worker".to_string()),
         Command::Explain(args) if args.certificates => {
             command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
         }
@@ -174,7 +189,7 @@ fn manual() -> Result<ExitCode> {
     let mut command = command();
     command.build();
     clap_mangen::Man::new(command.clone()).render(&mut out).map_err(failed)?;
-    for sub in command.get_subcommands().filter(|s| s.get_name() != "help") {
+    for sub in command.get_subcommands().filter(|s| s.get_name() != "help" && !s.is_hide_set()) {
         let man = clap_mangen::Man::new(sub.clone());
         man.render_name_section(&mut out).map_err(failed)?;
         man.render_synopsis_section(&mut out).map_err(failed)?;

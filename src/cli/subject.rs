@@ -48,6 +48,10 @@ pub struct BenchArgs {
     /// invariance).
     #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "kinds", "choice", "files", "examples", "ladder", "suite", "random", "launch"])]
     pub invariant: bool,
+    /// For each GEMM of --gemm, also measure the best schedule of this record of `warploom tune`, where the record is of the GEMM and the
+    /// chip; for a line `recommend` of a file, measure it instead of the recommended steps. May be given several times.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["candidates", "invariant", "choice", "examples", "ladder", "suite", "random", "launch"])]
+    pub records: Vec<PathBuf>,
     /// For each GEMM of --gemm, measure these candidates and print the share of the fastest one's speed that the first 1, 2, 4, 8 and 16 of
     /// them reach, in the order of the cost model.
     #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "kinds", "files", "examples", "ladder", "suite", "launch", "plot", "lines", "sizes"])]

@@ -51,6 +51,14 @@ pub fn format(text: &str) -> Result<String> {
     }
 }
 
+/// The text in the one layout, whether or not its steps are schedules: that of a space of the tuner.
+///
+/// # Errors
+/// `loom.target`.
+pub(crate) fn layout(text: &str) -> Result<String> {
+    lines(text).map(|lines| laid_out(&lines))
+}
+
 /// The schedule with a step of its own in place of each line `recommend`, whose steps the layout has nothing to do with.
 fn parsed(text: &str) -> Result<Schedule> {
     Schedule::parse_with(text, None, &mut |_| schedule::parse("unroll recommend"))

@@ -5,6 +5,8 @@
 //! Each block is queued as a whole. The ratio of a row is the median of the paired ratios; its noise is what ours
 //! shows against ours in the same blocks. Short launches are replayed as a graph over as many sets of buffers.
 
+mod runoff;
+
 use super::check;
 use super::cold::Cold;
 use super::floor;
@@ -21,6 +23,7 @@ use crate::kernel::{Access, Kernels};
 use crate::runtime::{Device, DeviceBuffer, Program, median};
 use crate::target;
 use crate::te::GemmSpec;
+pub use runoff::InTurn;
 use std::cell::Cell;
 
 /// Launches of each of the library's ways that are compared.
@@ -301,13 +304,24 @@ impl Bench {
         let b = self.subject(&theirs, sets.len(), short && sides.peer.is_some(), library_us)?;
         let order = if sides.peer.is_some() { vec![&a, &b, &b, &a] } else { vec![&a, &a] };
         let mut timer = self.timer(order.len())?;
-        timer.preheat(&order, if self.warm.get() { self.plan.rewarm_s } else { self.plan.preheat_s })?;
+        let (first, second) = self.samples(&mut timer, &order)?;
+        let reading = |f: fn(&super::Reading) -> f64| {
+            let values: Vec<f64> = timer.readings.iter().map(f).filter(|v| v.is_finite()).collect();
+            (!values.is_empty()).then(|| median(&values))
+        };
+        let (clock_mhz, watts) = (reading(|r| r.clock_mhz), reading(|r| r.watts));
+        Ok(Measured { summary: row::summarise(&first, &second), launches: a.launches, clock_mhz, watts })
+    }
+
+    /// Samples of blocks: of `a b b a` those of a and of b, of `a a` those of a alone.
+    fn samples(&self, timer: &mut Timer<'_>, order: &[&Subject<'_>]) -> Result<(Vec<f64>, Vec<f64>)> {
+        timer.preheat(order, if self.warm.get() { self.plan.rewarm_s } else { self.plan.preheat_s })?;
         let begin = std::time::Instant::now();
         let (mut first, mut second) = (Vec::new(), Vec::new());
         // Three blocks are six pairs; a sample that slow is steady.
         while first.len() < 6 || (first.len() < self.plan.most_pairs && begin.elapsed().as_secs_f64() < self.plan.row_s)
         {
-            let times = timer.block(&order)?;
+            let times = timer.block(order)?;
             match times[..] {
                 [a1, b1, b2, a2] => {
                     first.extend([a1, a2]);
@@ -316,12 +330,7 @@ impl Bench {
                 _ => first.extend(times),
             }
         }
-        let reading = |f: fn(&super::Reading) -> f64| {
-            let values: Vec<f64> = timer.readings.iter().map(f).filter(|v| v.is_finite()).collect();
-            (!values.is_empty()).then(|| median(&values))
-        };
-        let (clock_mhz, watts) = (reading(|r| r.clock_mhz), reading(|r| r.watts));
-        Ok(Measured { summary: row::summarise(&first, &second), launches: a.launches, clock_mhz, watts })
+        Ok((first, second))
     }
 
     /// A graph where launches are short; alone where they are not, or where the subject cannot be recorded.

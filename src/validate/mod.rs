@@ -14,7 +14,7 @@
 mod instance;
 
 #[doc(hidden)]
-pub use instance::smaller;
+pub use instance::{of as instance, smaller};
 
 use crate::array::Array;
 #[cfg(feature = "compile")]

@@ -73,6 +73,7 @@ mod terminal;
 mod thin;
 mod tidy;
 mod transposed_bytes;
+mod tune;
 mod validate;
 mod warpgroup;
 mod wide_results;

@@ -15,7 +15,7 @@ const LEAVES: [&str; 3] = ["error", "dtype", "array"];
 
 /// A room and the rooms besides the leaves that it may use. The map of src/ARCHITECTURE.md in one table; `cli` and `lib` use all.
 /// `lowered` is src/ir/lowered: the Lowered program as data.
-const LAYERS: [(&str, &[&str]); 28] = [
+const LAYERS: [(&str, &[&str]); 29] = [
     ("error", &[]),
     ("dtype", &[]),
     ("array", &[]),
@@ -42,6 +42,26 @@ const LAYERS: [(&str, &[&str]); 28] = [
     ("runtime", &["kernel", "artifact", "target"]),
     ("reference", &["ir"]),
     ("measure", &["te", "target", "kernel", "reference", "sim", "runtime"]),
+    (
+        "tune",
+        &[
+            "ir",
+            "te",
+            "target",
+            "loom",
+            "lower",
+            "gemm",
+            "sim",
+            "kernel",
+            "artifact",
+            "analysis",
+            "codegen",
+            "validate",
+            "runtime",
+            "reference",
+            "measure",
+        ],
+    ),
     ("page", &["ir", "te", "intrin", "loom", "lower", "sim", "kernel", "assemble", "analysis", "codegen", "validate"]),
     ("cli", &["*"]),
 ];

@@ -139,6 +139,7 @@ codes! {
     }
     Loom "loom" "The text of a schedule." {
         LoomFormat "format" "Formatting would change what the text means."
+        LoomKnobs "knobs" "The text has knobs, sets of choices for the tuner: it is a space of schedules, not one."
         LoomRecommend "recommend" "A line `recommend` has more words."
         LoomResize "resize" "The program has no sizes to change: its text fixes them."
         LoomSize "size" "The text is longer than a schedule may be."
@@ -360,6 +361,16 @@ codes! {
         TypeLiteral "literal" "A literal is not a value of its type."
         TypeOperand "operand" "An operand has the wrong type."
         TypeOperation "operation" "An operation does not exist on the type."
+    }
+    Tune "tune" "The tuner and its records." {
+        TuneDamage "damage" "A line of a record is not the line that was written."
+        TuneKnob "knob" "A set of choices in the text of a space is malformed, or its name is taken or unknown."
+        TuneMismatch "mismatch" "A record is of another program, chip, device or schema."
+        TuneNone "none" "No configuration of the space or the record is legal, right and timed."
+        TuneProtocol "protocol" "A worker process and its parent do not understand each other."
+        TuneRecord "record" "A record cannot be read or written, or another process writes it."
+        TuneSpace "space" "The space has no knobs, or more configurations than can be counted."
+        TuneWorker "worker" "A worker process cannot be started."
     }
     Validate "validate" "Comparisons of the levels of a program." {
         ValidateKernels "kernels" "The lowered kernels compute something else than the program."

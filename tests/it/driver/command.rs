@@ -6,14 +6,19 @@ use std::path::PathBuf;
 use std::process::Command;
 
 /// A folder in which the driver has its usual name; it goes away.
-struct Folder(PathBuf);
+pub struct Folder(PathBuf);
 
 impl Folder {
-    fn new(name: &str) -> Folder {
+    pub fn new(name: &str) -> Folder {
         let folder = std::env::temp_dir().join(format!("warploom-{}-{name}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         fs::copy(library(Age::New), folder.join("libcuda.so.1")).unwrap();
         Folder(folder)
+    }
+
+    /// A file in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
     }
 
     /// A command with these settings of the driver.
@@ -28,7 +33,7 @@ impl Folder {
     }
 
     /// Exit status, standard output and standard error of a command with these settings of the driver.
-    fn run(&self, settings: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
+    pub fn run(&self, settings: &str, arguments: &[&str]) -> (Option<i32>, String, String) {
         let out = self.command(settings, arguments).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         (out.status.code(), text(out.stdout), text(out.stderr))

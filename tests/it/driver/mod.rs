@@ -8,4 +8,5 @@ mod launch;
 mod measure;
 mod mock;
 mod programs;
+mod tune;
 mod wrong;

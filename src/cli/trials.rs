@@ -1,0 +1,194 @@
+//! Trials of the tuner as a person and a program read them: progress, tables, rows of JSON, the best schedule.
+
+use super::show;
+use crate::artifact;
+use crate::error::{Code, Error, Result, counted};
+use crate::tune::{Event, Outcome, Space, Status, Trial, reason};
+use indicatif::ProgressBar;
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::Path;
+
+/// Rows of a table of trials.
+const ROWS: usize = 16;
+
+/// Shows a search as it goes: a bar on a terminal, lines on standard error elsewhere, rows of JSON on standard output.
+pub struct Shown {
+    is_json: bool,
+    bar: ProgressBar,
+    trials: usize,
+}
+
+impl Shown {
+    /// Nothing yet.
+    pub fn new(is_json: bool) -> Shown {
+        Shown { is_json, bar: show::bar(0), trials: 0 }
+    }
+
+    /// Shows an event.
+    pub fn event(&mut self, event: &Event<'_>) -> Result<()> {
+        match event {
+            Event::Planned { trials, known } => {
+                self.trials = *trials;
+                self.begin(*trials, "");
+                self.bar.set_position(*known as u64);
+                // What is known already took no time.
+                self.bar.reset_eta();
+                if *known > 0 {
+                    self.bar.suspend(|| show::note(format_args!("{known} of {trials} are in the record")));
+                }
+            }
+            Event::Predicted { done, of } => self.step(*done, *of, "predicting"),
+            Event::Trial { number, trial, best } => return self.trial(*number, trial, *best),
+            Event::Runoff(runoff) => {
+                let words =
+                    format!("runoff: the second of the best two takes {:.4} of the first one's time", runoff.ratio);
+                self.bar.suspend(|| show::note(words));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the bar away.
+    pub fn close(&self) {
+        self.bar.finish_and_clear();
+    }
+
+    fn begin(&self, length: usize, what: &'static str) {
+        self.bar.set_length(length as u64);
+        self.bar.set_message(what);
+    }
+
+    fn step(&self, done: usize, of: usize, what: &'static str) {
+        self.begin(of, what);
+        self.bar.set_position(done as u64);
+    }
+
+    fn trial(&self, number: usize, trial: &Trial, best: Option<&Trial>) -> Result<()> {
+        self.bar.set_position(number as u64);
+        let best = best.map_or("none so far".into(), |b| format!("best {}: {}", value(b), b.name));
+        self.bar.set_message(best.clone());
+        if self.is_json {
+            let row = row(trial)?;
+            self.bar.suspend(|| show::line(row));
+        } else if !std::io::stderr().is_terminal() {
+            show::note(format_args!("{number}/{} {}: {}; {best}", self.trials, trial.name, became(trial)));
+        }
+        Ok(())
+    }
+}
+
+/// Microseconds, or predicted cycles.
+pub fn value(trial: &Trial) -> String {
+    match (trial.us, trial.cycles) {
+        (Some(us), _) => format!("{us:.2} us"),
+        (None, Some(cycles)) => format!("{cycles:.0} cycles"),
+        (None, None) => "-".into(),
+    }
+}
+
+/// The value of a trial, or why it has none.
+fn became(trial: &Trial) -> String {
+    if trial.status == Status::Ok { value(trial) } else { reason(trial) }
+}
+
+/// A trial as a line of JSON.
+fn row(trial: &Trial) -> Result<String> {
+    serde_json::to_string(trial).map_err(|e| Error::bug(Code::CliJson, e.to_string()))
+}
+
+/// Prints a line of JSON.
+pub fn json(value: &serde_json::Value) -> Result<()> {
+    let text = serde_json::to_string(value).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
+    show::line(text);
+    Ok(())
+}
+
+/// The last line of JSON.
+pub fn result(space: &Space, outcome: &Outcome) -> serde_json::Value {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for trial in &outcome.trials {
+        *counts.entry(trial.status.name()).or_default() += 1;
+    }
+    serde_json::json!({
+        "best": outcome.winner(), "configurations": space.count(), "predicted": outcome.predicted, "trials": outcome.trials.len(),
+        "counts": counts, "stopped": outcome.is_stopped,
+    })
+}
+
+/// Prints how many there were, why some have no value, and the best.
+pub fn report(space: &Space, outcome: &Outcome) {
+    let right = outcome.trials.iter().filter(|t| t.value().is_some()).count();
+    let tried = counted(outcome.trials.len(), "trial");
+    let stopped = if outcome.is_stopped { ", then interrupted" } else { "" };
+    let predicted = if outcome.predicted > 0 {
+        format!("{} of {} predicted, ", outcome.predicted, space.count())
+    } else {
+        String::new()
+    };
+    show::line(format_args!(
+        "{predicted}{tried}: {right} right, {} without a value{stopped}",
+        outcome.trials.len() - right
+    ));
+    reasons(outcome.unpredicted.clone(), &outcome.trials);
+    let unchecked = outcome.trials.iter().filter(|t| t.value().is_some() && t.error_ratio.is_none()).count();
+    if unchecked > 0 {
+        show::line(format_args!("  {unchecked} not checked: no instance that the simulator runs takes their steps"));
+    }
+    table(&outcome.trials, outcome.winner());
+}
+
+/// Why trials have no value, and how many; with those that were counted before. Reasons of one code are one line with one of their messages.
+pub fn reasons(mut counts: BTreeMap<String, usize>, trials: &[Trial]) {
+    for trial in trials.iter().filter(|t| t.value().is_none()) {
+        *counts.entry(reason(trial)).or_default() += 1;
+    }
+    let mut groups: BTreeMap<&str, (usize, usize, &str)> = BTreeMap::new();
+    for (reason, count) in &counts {
+        let (group, message) = reason.split_once("]: ").unwrap_or((reason, ""));
+        let (all, messages, _) = groups.entry(group).or_insert((0, 0, message));
+        (*all, *messages) = (*all + count, *messages + 1);
+    }
+    for (group, (count, messages, message)) in groups {
+        match messages {
+            _ if message.is_empty() => show::line(format_args!("  {count} {group}")),
+            1 => show::line(format_args!("  {count} {group}]: {message}")),
+            _ => show::line(format_args!("  {count} {group}], such as: {message}")),
+        }
+    }
+}
+
+/// The best trials, the best first.
+pub fn table(trials: &[Trial], winner: Option<&Trial>) {
+    let mut ranked: Vec<(f64, &Trial)> = trials.iter().filter_map(|t| Some((t.value()?, t))).collect();
+    let is_winner = |t: &Trial| winner.is_some_and(|w| w.schedule == t.schedule);
+    ranked.sort_by(|a, b| is_winner(b.1).cmp(&is_winner(a.1)).then(a.0.total_cmp(&b.0)));
+    let Some((best, first)) = ranked.first().copied() else { return };
+    let unit = if first.us.is_some() { "us" } else { "predicted cycles" };
+    let mut table = show::table(&["", "configuration", unit, "of the best"]);
+    for (n, (own, trial)) in ranked.iter().take(ROWS).enumerate() {
+        let digits = if trial.us.is_some() { 2 } else { 0 };
+        table.add_row([
+            (n + 1).to_string(),
+            trial.name.clone(),
+            format!("{own:.digits$}"),
+            format!("{:.3}", own / best),
+        ]);
+    }
+    show::line(table);
+    if ranked.len() > ROWS {
+        show::line(format_args!("and {} more", ranked.len() - ROWS));
+    }
+}
+
+/// A schedule with a comment that says what it is.
+pub fn exported(trial: &Trial) -> String {
+    format!("# {}: {}\n{}", trial.name, value(trial), trial.schedule)
+}
+
+/// Writes a file: a reader sees the old one or the whole new one.
+pub fn write(file: &Path, bytes: &[u8]) -> Result<()> {
+    let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    let text = String::from_utf8_lossy(bytes);
+    artifact::write_text(file.parent().unwrap_or(Path::new("")), name, &text)
+}

@@ -1,0 +1,128 @@
+//! Trials on a device: the kernels of a folder are checked, then timed.
+
+use super::judge::{Judge, arguments};
+use super::protocol::{Answer, Job, Status};
+use crate::array::Array;
+use crate::artifact::Artifact;
+use crate::error::{Code, Error, Fault, Result};
+use crate::ir::Func;
+use crate::kernel::Kernels;
+use crate::loom::Schedule;
+use crate::measure::{self, Bench, TimeBudget};
+use crate::runtime::Device;
+use crate::te;
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+
+/// A trial takes about half a second; the runoff decides what its noise leaves open.
+const PLAN: TimeBudget =
+    TimeBudget { preheat_s: 0.5, rewarm_s: 0.05, row_s: 0.2, most_pairs: 30, graph_launches: 20, graph_below_us: 50.0 };
+
+/// CUDA_ERROR_OUT_OF_MEMORY.
+const OUT_OF_MEMORY: i32 = 2;
+
+/// Data of a program with their check: every configuration has the same.
+struct Data {
+    program: Func,
+    seed: u64,
+    arrays: Vec<Array>,
+    judge: Judge,
+}
+
+/// A device that trials are timed on.
+pub struct Clocked {
+    bench: Bench,
+    data: RefCell<Option<Rc<Data>>>,
+}
+
+impl Clocked {
+    /// Prepares a device.
+    pub fn new(device: &Device) -> Result<Clocked> {
+        Ok(Clocked { bench: Bench::new(device, PLAN, None)?, data: RefCell::default() })
+    }
+
+    /// Whether the device is lost.
+    pub fn is_lost(&self) -> bool {
+        self.bench.device().is_lost()
+    }
+
+    fn data(&self, program: &Func, seed: u64) -> Result<Rc<Data>> {
+        let kept = self.data.borrow().clone().filter(|d| d.program == *program && d.seed == seed);
+        if let Some(data) = kept {
+            return Ok(data);
+        }
+        let arrays = arguments(program, seed)?;
+        let judge = Judge::new(program, &arrays)?;
+        let data = Rc::new(Data { program: program.clone(), seed, arrays, judge });
+        *self.data.borrow_mut() = Some(Rc::clone(&data));
+        Ok(data)
+    }
+
+    /// Checks and times the kernels of a job.
+    pub fn measure(&self, job: &Job, schedule: &Schedule, is_tampered: bool) -> Result<Answer> {
+        let data = self.data(&schedule.program, job.seed)?;
+        let kernels = loaded(job, 0)?;
+        let judge = |after: &[Array]| if is_tampered { Ok(f64::INFINITY) } else { data.judge.worst(after) };
+        match self.bench.row(&described(job, &data, &kernels, &judge)) {
+            Ok(row) => {
+                let (us, noise, error_ratio) = (Some(row.us), Some(row.noise), Some(row.error));
+                Ok(Answer { us, noise, error_ratio, ..Answer::new(job.number, Status::Ok) })
+            }
+            Err(e) => Ok(answer(job.number, &e)),
+        }
+    }
+
+    /// Times the kernels of two folders in turn.
+    pub fn runoff(&self, job: &Job, schedule: &Schedule) -> Result<Answer> {
+        let data = self.data(&schedule.program, job.seed)?;
+        let kernels = [loaded(job, 0)?, loaded(job, 1)?];
+        let judge = |after: &[Array]| data.judge.worst(after);
+        let [a, b] = kernels.each_ref().map(|kernels| described(job, &data, kernels, &judge));
+        match self.bench.runoff([&a, &b]) {
+            Ok(found) => {
+                let (us, noise, ratio) = (Some(found.us[0]), Some(found.noise), Some(found.ratio));
+                Ok(Answer { us, noise, ratio, ..Answer::new(job.number, Status::Ok) })
+            }
+            Err(e) => Ok(answer(job.number, &e)),
+        }
+    }
+}
+
+fn loaded(job: &Job, number: usize) -> Result<Kernels> {
+    let none = || Error::bug(Code::TuneProtocol, "the job names too few folders");
+    let folder: &Path = job.folders.get(number).ok_or_else(none)?;
+    let variant = Artifact::read(folder)?.variants.pop();
+    variant.map(|v| v.kernels).ok_or_else(none)
+}
+
+fn described<'a>(
+    job: &Job,
+    data: &Data,
+    kernels: &'a Kernels,
+    judge: &'a dyn Fn(&[Array]) -> Result<f64>,
+) -> measure::Job<'a> {
+    let types = data.arrays.first().map_or(crate::dtype::DType::F32, |a| a.dtype);
+    measure::Job {
+        labels: [job.name.clone(), String::new(), types.to_string(), String::new()],
+        kernels,
+        args: data.arrays.clone(),
+        operations: te::operations(&data.program),
+        arithmetic: (types, types),
+        gemm: None,
+        beside: None,
+        judge,
+    }
+}
+
+/// What an error on the device makes of a trial.
+fn answer(number: u64, error: &Error) -> Answer {
+    let status = match (error.code(), error.fault()) {
+        (Code::MeasureWrong | Code::MeasureChanged | Code::ReferenceBound, _) => Status::Wrong,
+        (Code::LaunchTimeout, _) => Status::Hung,
+        (Code::Driver(OUT_OF_MEMORY), _) => Status::Memory,
+        (_, Fault::Chip) => Status::Refused,
+        _ => Status::Failed,
+    };
+    Answer { status, ..Answer::of_error(number, error) }
+}

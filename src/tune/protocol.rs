@@ -1,0 +1,186 @@
+//! What the tuner and its worker processes say to each other: a line of JSON for each job, and one for each answer.
+
+use crate::error::{Error, Fault};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What a worker does with a schedule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Task {
+    /// Lower it and predict its cycles.
+    Predict,
+    /// As [`Task::Predict`], and run a small instance on the simulator and check the result.
+    Check,
+    /// As [`Task::Predict`], and write the compiled kernels into the folder of the job.
+    Compile,
+    /// Check the kernels of the folder on the device, then time them.
+    Measure,
+    /// Time the kernels of two folders in turn.
+    Runoff,
+}
+
+/// A job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Job {
+    /// The answer has the same number.
+    pub number: u64,
+    /// What to do.
+    pub task: Task,
+    /// The name of the configuration.
+    pub name: String,
+    /// The schedule's text.
+    pub schedule: String,
+    /// Whether legality claims that are not decided are tried at some points.
+    pub is_tested: bool,
+    /// Seed of the data.
+    pub seed: u64,
+    /// Folders of compiled kernels.
+    #[serde(default)]
+    pub folders: Vec<PathBuf>,
+}
+
+impl Job {
+    /// A job with the usual seed and without folders.
+    pub fn new(number: u64, task: Task, name: &str, schedule: &str) -> Job {
+        let (name, schedule, folders) = (name.to_string(), schedule.to_string(), Vec::new());
+        Job { number, task, name, schedule, is_tested: false, seed: 1, folders }
+    }
+
+    /// The same with folders of compiled kernels.
+    #[must_use]
+    pub fn in_folders(mut self, folders: &[PathBuf]) -> Job {
+        self.folders = folders.to_vec();
+        self
+    }
+}
+
+/// What became of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Status {
+    /// Done.
+    Ok,
+    /// The configuration is not legal, or the chip cannot run it.
+    Refused,
+    /// It computes a wrong result.
+    Wrong,
+    /// The compiler, the simulator or the driver reports an error: a trap of the kernel is one.
+    Failed,
+    /// The worker ended by itself: a panic or an abort.
+    Crashed,
+    /// Another process killed the worker.
+    Killed,
+    /// The worker had no answer at the deadline.
+    Hung,
+    /// The worker took more memory than it may.
+    Memory,
+    /// The worker's answer is no answer.
+    Garbled,
+    /// The tuner was interrupted before the answer. No record holds it.
+    Stopped,
+}
+
+impl Status {
+    /// Every status.
+    pub const ALL: [Status; 10] = [
+        Status::Ok,
+        Status::Refused,
+        Status::Wrong,
+        Status::Failed,
+        Status::Crashed,
+        Status::Killed,
+        Status::Hung,
+        Status::Memory,
+        Status::Garbled,
+        Status::Stopped,
+    ];
+
+    /// In tables: `ok`, `refused`, ..
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Ok => "ok",
+            Status::Refused => "refused",
+            Status::Wrong => "wrong",
+            Status::Failed => "failed",
+            Status::Crashed => "crashed",
+            Status::Killed => "killed",
+            Status::Hung => "hung",
+            Status::Memory => "memory",
+            Status::Garbled => "garbled",
+            Status::Stopped => "stopped",
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The number of the job.
+    pub number: u64,
+    /// What became of it.
+    pub status: Status,
+    /// Predicted cycles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cycles: Option<f64>,
+    /// Microseconds of a launch; of a runoff those of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub us: Option<f64>,
+    /// How far the measurement strays ([`crate::tune::Trial::noise`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
+    /// Of a runoff: the time of the second over that of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// The largest error over its bound, where the result was checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error_ratio: Option<f64>,
+    /// The code of the error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
+    /// What went wrong, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Whether the worker ends after this answer: its device is lost.
+    #[serde(default)]
+    pub is_last: bool,
+}
+
+impl Answer {
+    /// One without figures.
+    pub fn new(number: u64, status: Status) -> Answer {
+        let (cycles, us, noise, ratio, error_ratio, code, error) = (None, None, None, None, None, None, None);
+        Answer { number, status, cycles, us, noise, ratio, error_ratio, code, error, is_last: false }
+    }
+
+    /// One that says what went wrong.
+    pub fn because(number: u64, status: Status, error: impl Into<String>) -> Answer {
+        Answer { error: Some(error.into()), ..Answer::new(number, status) }
+    }
+
+    /// That of an error: refused where the schedule or the chip is at fault, failed otherwise.
+    pub fn of_error(number: u64, error: &Error) -> Answer {
+        let status = match error.fault() {
+            Fault::Input | Fault::Chip => Status::Refused,
+            Fault::Machine | Fault::Bug => Status::Failed,
+        };
+        let code = Some(error.code().to_string());
+        Answer { code, ..Answer::because(number, status, error.message()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_has_one_name() {
+        for status in Status::ALL {
+            assert_eq!(serde_json::to_value(status).unwrap(), status.name());
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! The search: which configurations are tried, by which processes, and what comes of it.
+
+use super::plan::Plan;
+use super::protocol::{Answer, Job, Status, Task};
+use super::records::{Journal, Runoff, Trial, ranked, winner};
+use super::space::{Configuration, Space};
+use super::worker::Place;
+use crate::error::{Code, Error, Result};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How often the search looks for an interrupt.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Seed of the sample of a large space, and of the order of ties.
+const SAMPLE_SEED: u64 = 1;
+
+/// What happens while a space is searched.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Event<'a> {
+    /// So many configurations will be tried, so many of them are in the record already.
+    Planned {
+        /// Configurations to try.
+        trials: usize,
+        /// Those of them that the record has.
+        known: usize,
+    },
+    /// So many configurations of a large space have been predicted, of so many at most.
+    Predicted {
+        /// Configurations so far.
+        done: usize,
+        /// At most.
+        of: usize,
+    },
+    /// A trial is done and in the record.
+    Trial {
+        /// Its number, from 1.
+        number: usize,
+        /// The trial.
+        trial: &'a Trial,
+        /// The best so far.
+        best: Option<&'a Trial>,
+    },
+    /// The best two have been timed in turn.
+    Runoff(&'a Runoff),
+}
+
+/// A space and how it is searched.
+pub struct Tuner<'a> {
+    /// The schedules.
+    pub space: &'a Space,
+    /// Trials at most. A space with no more configurations is tried whole.
+    pub trials: usize,
+    /// Worker processes at a time that compile, predict and simulate.
+    pub jobs: usize,
+    /// Seed of the data.
+    pub seed: u64,
+    /// Makes a worker that predicts, checks and compiles.
+    pub place: &'a (dyn Fn() -> Box<dyn Place + 'a> + Sync),
+    /// The worker that measures, and the folder for compiled kernels; without a device none.
+    pub clock: Option<(Box<dyn Place + 'a>, PathBuf)>,
+}
+
+/// What a search found.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Outcome {
+    /// Every configuration that was tried, those that the record had already among them.
+    pub trials: Vec<Trial>,
+    /// Runoffs between the best two.
+    pub runoffs: Vec<Runoff>,
+    /// Configurations that were predicted, and why some have no prediction.
+    pub predicted: usize,
+    /// Reasons and how often they occurred, of configurations that were not tried because they have no prediction.
+    pub unpredicted: BTreeMap<String, usize>,
+    /// Whether it was interrupted.
+    pub is_stopped: bool,
+}
+
+impl Outcome {
+    /// The best trial.
+    pub fn winner(&self) -> Option<&Trial> {
+        winner(&self.trials, &self.runoffs)
+    }
+}
+
+type Said<'s> = &'s mut dyn FnMut(&Event<'_>) -> Result<()>;
+
+impl Tuner<'_> {
+    /// Searches. `stop` ends the search with what there is by then.
+    ///
+    /// # Errors
+    /// `tune.worker` where no worker can be started, `tune.record` where the record cannot be written, and what `say` returns. What goes
+    /// wrong with a configuration is its [`Status`].
+    pub fn run(mut self, mut journal: Option<&mut Journal>, stop: &AtomicBool, say: Said<'_>) -> Result<Outcome> {
+        let mut out = Outcome::default();
+        let numbers = self.planned(&mut out, stop, say)?;
+        let mut known: HashMap<String, Vec<Trial>> = HashMap::new();
+        for trial in journal.as_deref().map(|j| j.record().trials.clone()).unwrap_or_default() {
+            known.entry(trial.schedule.clone()).or_default().push(trial);
+        }
+        let (mut left, mut texts): (Vec<Configuration>, HashSet<String>) = Default::default();
+        for configuration in numbers.iter().filter_map(|n| self.space.configuration(*n)) {
+            // Choices may make one schedule in two ways.
+            if texts.insert(configuration.text.clone()) {
+                match known.remove(&configuration.text) {
+                    Some(trials) => out.trials.extend(trials),
+                    None => left.push(configuration),
+                }
+            }
+        }
+        let mut done = texts.len() - left.len();
+        say(&Event::Planned { trials: texts.len(), known: done })?;
+        let mut keep = |out: &mut Outcome, configuration: &Configuration, answer: Answer| {
+            if answer.status == Status::Stopped {
+                return Ok(());
+            }
+            let trial = trial(configuration, answer);
+            if let Some(journal) = journal.as_deref_mut() {
+                journal.trial(trial.clone())?;
+            }
+            out.trials.push(trial);
+            done += 1;
+            let (number, last) = (done, out.trials.last());
+            last.map_or(Ok(()), |trial| say(&Event::Trial { number, trial, best: best(&out.trials) }))
+        };
+        if self.clock.is_none() {
+            self.all(Task::Check, &left, None, stop, &mut |c, answer| keep(&mut out, c, answer))?;
+        } else {
+            let compiled = self.compiled(&left, stop, &mut |c, answer| keep(&mut out, c, answer))?;
+            for (number, (configuration, folder)) in compiled.into_iter().enumerate() {
+                let job = job((self.space, self.seed), number as u64, Task::Measure, configuration, vec![folder]);
+                let answer = self.asked(&job, stop)?;
+                keep(&mut out, configuration, answer)?;
+            }
+        }
+        if !stop.load(Ordering::Relaxed) {
+            let found = self.runoff(&out, journal.as_deref(), stop)?;
+            if let (Some(runoff), Some(journal)) = (&found, journal) {
+                journal.runoff(runoff.clone())?;
+            }
+            found.iter().try_for_each(|runoff| say(&Event::Runoff(runoff)))?;
+            out.runoffs.extend(found);
+        }
+        out.is_stopped = stop.load(Ordering::Relaxed);
+        Ok(out)
+    }
+
+    /// The numbers of the configurations to try: all of a small space, the first of a ranked one, of any other those that are predicted
+    /// to be fastest.
+    fn planned(&self, out: &mut Outcome, stop: &AtomicBool, say: Said<'_>) -> Result<Vec<u64>> {
+        let (count, trials) = (self.space.count(), self.trials as u64);
+        if count <= trials || self.space.is_ranked() {
+            return Ok((0..count.min(trials)).collect());
+        }
+        let mut plan = Plan::new(self.space, self.trials, SAMPLE_SEED);
+        loop {
+            let next: Vec<_> = plan.next().into_iter().filter_map(|n| self.space.configuration(n)).collect();
+            if next.is_empty() || stop.load(Ordering::Relaxed) {
+                return Ok(plan.best(self.trials));
+            }
+            let of = plan.budget() as usize;
+            let mut found = Vec::new();
+            self.all(Task::Predict, &next, None, stop, &mut |c, answer| {
+                out.predicted += usize::from(answer.status != Status::Stopped);
+                match (answer.status, answer.cycles) {
+                    (Status::Stopped, _) => {}
+                    (Status::Ok, Some(cycles)) => found.push((c.number, cycles)),
+                    _ => *out.unpredicted.entry(reason(&trial(c, answer))).or_default() += 1,
+                }
+                say(&Event::Predicted { done: out.predicted, of })
+            })?;
+            // Answers come in any order; ties are drawn in that of the space.
+            found.sort_by_key(|f| f.0);
+            found.into_iter().for_each(|(number, cycles)| plan.add(number, cycles));
+        }
+    }
+
+    /// Compiles in parallel; those that are not compiled are kept, the others come back with their folders, the least cycles first.
+    fn compiled<'c>(
+        &self,
+        left: &'c [Configuration],
+        stop: &AtomicBool,
+        keep: &mut dyn FnMut(&Configuration, Answer) -> Result<()>,
+    ) -> Result<Vec<(&'c Configuration, PathBuf)>> {
+        let Some((_, folder)) = &self.clock else { return Ok(Vec::new()) };
+        let mut compiled: Vec<(u64, &Configuration)> = Vec::new();
+        self.all(Task::Compile, left, Some(folder), stop, &mut |c, answer| match answer.status {
+            Status::Ok => {
+                let own = left.iter().find(|own| own.number == c.number);
+                compiled.extend(own.map(|own| (answer.cycles.unwrap_or(0.0).max(0.0).to_bits(), own)));
+                Ok(())
+            }
+            _ => keep(c, answer),
+        })?;
+        compiled.sort_by_key(|(cycles, c)| (if self.space.is_ranked() { 0 } else { *cycles }, c.number));
+        Ok(compiled.into_iter().map(|(_, c)| (c, folder.join(c.number.to_string()))).collect())
+    }
+
+    /// The answer of the worker that measures.
+    fn asked(&mut self, job: &Job, stop: &AtomicBool) -> Result<Answer> {
+        let Some((place, _)) = &mut self.clock else {
+            return Err(Error::bug(Code::TuneProtocol, "no worker measures"));
+        };
+        match stop.load(Ordering::Relaxed) {
+            true => Ok(Answer::new(job.number, Status::Stopped)),
+            false => place.ask(job, stop),
+        }
+    }
+
+    /// Asks some workers to do a task with all configurations, each compiled into a folder of its own where one is given.
+    fn all(
+        &self,
+        task: Task,
+        all: &[Configuration],
+        folder: Option<&PathBuf>,
+        stop: &AtomicBool,
+        done: &mut dyn FnMut(&Configuration, Answer) -> Result<()>,
+    ) -> Result<()> {
+        let (next, halt) = (Mutex::new(0..all.len()), AtomicBool::new(false));
+        let (space, seed, place) = (self.space, self.seed, self.place);
+        let (send, answers) = channel::<Result<(usize, Answer)>>();
+        thread::scope(|scope| {
+            for _ in 0..self.jobs.clamp(1, all.len().max(1)) {
+                let (send, next, halt) = (send.clone(), &next, &halt);
+                scope.spawn(move || {
+                    let mut place = place();
+                    loop {
+                        let number = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+                        let Some(at) = number.filter(|_| !halt.load(Ordering::Relaxed)) else { return };
+                        let answer = match &all[at].schedule {
+                            Err(e) => Ok(Answer::of_error(at as u64, e)),
+                            Ok(_) => {
+                                let folders = folder.map(|f| f.join(all[at].number.to_string())).into_iter().collect();
+                                place.ask(&job((space, seed), at as u64, task, &all[at], folders), halt)
+                            }
+                        };
+                        if send.send(answer.map(|a| (at, a))).is_err() {
+                            return;
+                        }
+                    }
+                });
+            }
+            drop(send);
+            let result = received(&answers, stop, &halt, &mut |(at, answer)| done(&all[at], answer));
+            halt.store(true, Ordering::Relaxed);
+            result
+        })
+    }
+
+    /// Times the best two in turn, unless there is no device or the record has a runoff between them.
+    fn runoff(&mut self, out: &Outcome, journal: Option<&Journal>, stop: &AtomicBool) -> Result<Option<Runoff>> {
+        let Some((_, folder)) = &self.clock else { return Ok(None) };
+        let (folder, best) = (folder.clone(), ranked(&out.trials));
+        let [first, second, ..] = best.as_slice() else { return Ok(None) };
+        let mut schedules = [first.schedule.clone(), second.schedule.clone()];
+        schedules.sort();
+        if journal.is_some_and(|j| j.record().runoffs.iter().any(|r| r.schedules == schedules)) {
+            return Ok(None);
+        }
+        let (seed, is_tested) = (self.seed, self.space.is_tested());
+        let of = |number: u64, task: Task, schedule: &str, folders: Vec<PathBuf>| Job {
+            is_tested,
+            seed,
+            folders,
+            ..Job::new(number, task, "runoff", schedule)
+        };
+        let mut folders = Vec::new();
+        let mut place = (self.place)();
+        for (n, schedule) in schedules.iter().enumerate() {
+            let own = vec![folder.join(format!("runoff-{n}"))];
+            folders.extend(own.iter().cloned());
+            let job = of(n as u64, Task::Compile, schedule, own);
+            if place.ask(&job, stop)?.status != Status::Ok {
+                return Ok(None);
+            }
+        }
+        let job = of(2, Task::Runoff, &schedules[0], folders);
+        let answer = self.asked(&job, stop)?;
+        Ok(answer.ratio.map(|ratio| Runoff { schedules, ratio }))
+    }
+}
+
+fn job((space, seed): (&Space, u64), number: u64, task: Task, c: &Configuration, folders: Vec<PathBuf>) -> Job {
+    Job { is_tested: space.is_tested(), seed, folders, ..Job::new(number, task, &c.name, &c.text) }
+}
+
+/// Hands on what workers send until all have ended; halts them at an interrupt.
+fn received<T>(
+    answers: &std::sync::mpsc::Receiver<Result<T>>,
+    stop: &AtomicBool,
+    halt: &AtomicBool,
+    done: &mut dyn FnMut(T) -> Result<()>,
+) -> Result<()> {
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            halt.store(true, Ordering::Relaxed);
+        }
+        match answers.recv_timeout(LOOK) {
+            Ok(answer) => done(answer?)?,
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+fn trial(configuration: &Configuration, answer: Answer) -> Trial {
+    let Answer { status, cycles, us, noise, error_ratio, code, error, .. } = answer;
+    let (name, schedule) = (configuration.name.clone(), configuration.text.clone());
+    Trial { name, status, cycles, us, noise, error_ratio, code, error, schedule }
+}
+
+/// The trial with the least value, the first of equal ones.
+fn best(trials: &[Trial]) -> Option<&Trial> {
+    let valued = trials.iter().filter_map(|t| Some((t.value()?, t)));
+    valued.reduce(|a, b| if b.0 < a.0 { b } else { a }).map(|(_, t)| t)
+}
+
+/// Why a trial has no value, as counts are kept: `refused [split.2]: ..`.
+pub fn reason(trial: &Trial) -> String {
+    let code = trial.code.as_ref().map_or(String::new(), |code| format!(" [{code}]"));
+    let error = trial.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+    format!("{}{code}{error}", trial.status.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tune::records::{Header, NO_DEVICE, Record, Run};
+
+    /// Answers without a process: cycles are the product of the numbers of the name; a name with 13 is refused, one with 7 hangs.
+    struct Product;
+
+    impl Place for Product {
+        fn ask(&mut self, job: &Job, stop: &AtomicBool) -> Result<Answer> {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Answer::new(job.number, Status::Stopped));
+            }
+            let numbers = job.name.split(' ').filter_map(|word| word.split_once('=')?.1.parse::<f64>().ok());
+            let numbers: Vec<f64> = numbers.collect();
+            if numbers.contains(&13.0) {
+                return Ok(Answer::because(job.number, Status::Refused, "unlucky"));
+            }
+            if numbers.contains(&7.0) && job.task == Task::Check {
+                return Ok(Answer::because(job.number, Status::Hung, "no answer"));
+            }
+            let (cycles, us) =
+                (Some(numbers.iter().product()), (job.task == Task::Measure).then(|| numbers.iter().sum()));
+            let ratio = (job.task == Task::Runoff).then_some(2.0);
+            Ok(Answer { cycles, us, ratio, ..Answer::new(job.number, Status::Ok) })
+        }
+    }
+
+    fn space(first: &str, second: &str) -> Space {
+        let text = format!(
+            "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit i ? {{a: {first}}} -> x y; split j ? {{b: {second}}} -> z w"
+        );
+        Space::parse(&text, None, None).unwrap()
+    }
+
+    fn tuner<'a>(space: &'a Space, trials: usize, is_clocked: bool) -> Tuner<'a> {
+        let clock: Option<(Box<dyn Place>, PathBuf)> = is_clocked.then(|| (Box::new(Product) as _, "/nowhere".into()));
+        Tuner { space, trials, jobs: 2, seed: 1, place: &|| Box::new(Product), clock }
+    }
+
+    fn names(trials: &[Trial]) -> Vec<(&str, Status)> {
+        let mut all: Vec<_> = trials.iter().map(|t| (t.name.as_str(), t.status)).collect();
+        all.sort();
+        all
+    }
+
+    #[test]
+    fn a_small_space_is_tried_whole_and_failures_cost_themselves() {
+        let space = space("3,7,13", "2,5");
+        let mut said = Vec::new();
+        let outcome = tuner(&space, 6, false).run(None, &AtomicBool::new(false), &mut |event| {
+            said.push(match event {
+                Event::Planned { trials, known } => format!("planned {trials} {known}"),
+                Event::Trial { number, best, .. } => format!("{number} {}", best.map_or("-", |b| &b.name)),
+                _ => "other".into(),
+            });
+            Ok(())
+        });
+        let outcome = outcome.unwrap();
+        use Status::{Hung, Ok as Done, Refused};
+        let wanted = [
+            ("a=13 b=2", Refused),
+            ("a=13 b=5", Refused),
+            ("a=3 b=2", Done),
+            ("a=3 b=5", Done),
+            ("a=7 b=2", Hung),
+            ("a=7 b=5", Hung),
+        ];
+        assert_eq!(names(&outcome.trials), wanted);
+        assert_eq!(outcome.winner().unwrap().name, "a=3 b=2");
+        assert_eq!((said.len(), said[0].as_str(), said[6].as_str()), (7, "planned 6 0", "6 a=3 b=2"));
+        assert_eq!(reason(outcome.trials.iter().find(|t| t.status == Refused).unwrap()), "refused: unlucky");
+    }
+
+    #[test]
+    fn of_a_large_space_the_best_predictions_are_tried() {
+        let many = (1..=40).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+        let space = space(&many, &many);
+        let outcome = tuner(&space, 16, false).run(None, &AtomicBool::new(false), &mut |_| Ok(())).unwrap();
+        assert_eq!(outcome.trials.len(), 16);
+        assert!(outcome.predicted <= 128 && outcome.predicted > 64, "{}", outcome.predicted);
+        assert!(outcome.winner().unwrap().cycles.unwrap() <= 8.0, "{:?}", outcome.winner());
+        let again = tuner(&space, 16, false).run(None, &AtomicBool::new(false), &mut |_| Ok(())).unwrap();
+        assert_eq!(names(&again.trials), names(&outcome.trials));
+    }
+
+    #[test]
+    fn on_a_device_times_decide_and_the_best_two_run_off() {
+        let space = space("3,13,20", "2,5");
+        let outcome = tuner(&space, 6, true).run(None, &AtomicBool::new(false), &mut |_| Ok(())).unwrap();
+        let timed: Vec<&str> = outcome.trials.iter().filter(|t| t.us.is_some()).map(|t| t.name.as_str()).collect();
+        // Compiled first, then timed in the order of the predictions.
+        assert_eq!(timed, ["a=3 b=2", "a=3 b=5", "a=20 b=2", "a=20 b=5"]);
+        let [runoff] = &outcome.runoffs[..] else { panic!("{:?}", outcome.runoffs) };
+        assert!(runoff.schedules.is_sorted());
+        // The first in the order of the texts is twice as fast.
+        assert_eq!(outcome.winner().unwrap().schedule, runoff.schedules[0]);
+    }
+
+    #[test]
+    fn a_record_is_continued_and_an_interrupt_keeps_what_was_tried() {
+        let space = space("3,5,7", "2,5");
+        let run = Run { space: String::new(), seed: 1, compiler: String::new(), driver: None, clocks: None };
+        let header = Header::new(space.program(), &space.target(), NO_DEVICE, run);
+        let path = std::env::temp_dir().join(format!("warploom-search-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let (mut journal, _) = Journal::open(&path, &header).unwrap();
+        let stop = AtomicBool::new(false);
+        let first = tuner(&space, 6, false).run(Some(&mut journal), &stop, &mut |event| {
+            if matches!(event, Event::Trial { number: 2, .. }) {
+                stop.store(true, Ordering::Relaxed);
+            }
+            Ok(())
+        });
+        let first = first.unwrap();
+        assert!(first.is_stopped && first.trials.len() >= 2, "{first:?}");
+        assert_eq!(journal.record().trials, first.trials);
+        drop(journal);
+        let (mut journal, _) = Journal::open(&path, &header).unwrap();
+        let mut asked = 0;
+        let second = tuner(&space, 6, false).run(Some(&mut journal), &AtomicBool::new(false), &mut |event| {
+            asked += usize::from(matches!(event, Event::Trial { .. }));
+            Ok(())
+        });
+        assert_eq!((second.unwrap().trials.len(), asked), (6, 6 - first.trials.len()));
+        assert_eq!(Record::read(&path).unwrap().trials.len(), 6);
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,69 @@
+//! Trials on a device: kernels that are right are timed, and what goes wrong is the trial's own.
+
+use super::command::Folder;
+use super::mock::alone;
+use super::programs::sum;
+use std::fs;
+use warploom::runtime::Device;
+use warploom::tune::{Answer, Evaluator, Job, Status, Task};
+
+/// A device whose cache is soon made cold.
+const SMALL: &str = "attribute 38 65536";
+
+/// The program whose sum the driver's executor makes; its buffers are as large as that takes them to be.
+fn text(block: u32) -> String {
+    format!("vec_add 256\ntarget sm_80\nsplit i ? {block} -> a b\nbind a blockIdx.x; bind b threadIdx.x\n")
+}
+
+#[test]
+fn trials_are_checked_timed_and_run_off() {
+    alone(SMALL, |mock| {
+        mock.executor(sum);
+        let device = Device::open(0).unwrap();
+        let evaluator = Evaluator::new(Box::new(|job: &Job| job.name == "wrong")).on_device(&device).unwrap();
+        let folder = std::env::temp_dir().join(format!("warploom-trials-{}", std::process::id()));
+        let folders = [32, 64].map(|block| folder.join(block.to_string()));
+        let ask = |task, block: u32, name: &str, folders: &[std::path::PathBuf]| -> Answer {
+            evaluator.answer(&Job::new(block.into(), task, name, &text(block)).in_folders(folders))
+        };
+        for (block, own) in [32, 64].into_iter().zip(&folders) {
+            let own = std::slice::from_ref(own);
+            assert_eq!(ask(Task::Compile, block, "right", own).status, Status::Ok);
+            let answer = ask(Task::Measure, block, "right", own);
+            // A kernel of the mock driver takes 10 us, and so does a mark.
+            assert!(answer.status == Status::Ok && (9.0..30.0).contains(&answer.us.unwrap()), "{answer:?}");
+            assert!(answer.error_ratio.unwrap() <= 1.0 && answer.noise.is_some(), "{answer:?}");
+            assert_eq!(ask(Task::Measure, block, "wrong", own).status, Status::Wrong);
+        }
+        let answer = ask(Task::Runoff, 32, "right", &folders);
+        assert!(answer.status == Status::Ok && (0.5..2.0).contains(&answer.ratio.unwrap()), "{answer:?}");
+        fs::remove_dir_all(&folder).unwrap();
+        // Files that are gone are no kernels.
+        assert_ne!(ask(Task::Measure, 32, "right", &folders[..1]).status, Status::Ok);
+    });
+}
+
+#[test]
+fn a_trial_that_loses_the_device_costs_itself() {
+    let folder = Folder::new("tune");
+    let [space, record] = ["space.loom", "record"].map(|name| folder.file(name));
+    let fixed = text(32).replace("? 32", "? {32,64}");
+    fs::write(&space, &fixed).unwrap();
+    let tune = ["tune", space.to_str().unwrap(), "--device", "0", "--json"];
+    let rows = |settings: &str, more: &[&str]| {
+        let (_, lines, said) = folder.run(settings, &[&tune[..], more].concat());
+        let mut rows: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        let result = rows.pop().unwrap_or_else(|| panic!("{said}"));
+        assert_eq!((rows.len(), &result["best"]), (2, &serde_json::Value::Null), "{said}");
+        rows.iter().map(|r| (r["status"].to_string(), r["code"].to_string())).collect::<Vec<_>>()
+    };
+    let both = |status: &str, code: &str| vec![(format!("\"{status}\""), format!("\"{code}\"")); 2];
+    // No kernel runs here: the results are found wrong before any clock.
+    assert_eq!(rows(SMALL, &["--record", record.to_str().unwrap()]), both("wrong", "reference.bound"));
+    let header = fs::read_to_string(&record).unwrap();
+    assert!(header.contains("\"device\":\"Mock 0\"") && header.contains("\"driver\":\""), "{header}");
+    // Each trial has a context of its own after one that is lost.
+    assert_eq!(rows(&format!("{SMALL}\nfault vec_add 700"), &[]), both("failed", "driver.700"));
+    let hung = rows(&format!("{SMALL}\nhang vec_add forever"), &["--deadline", "2"]);
+    assert!(hung.iter().all(|r| r.0 == "\"hung\""), "{hung:?}");
+}
