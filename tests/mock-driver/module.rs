@@ -89,7 +89,7 @@ fn load(state: &mut State, image: &str, log: &mut String) -> Outcome<usize> {
     let (major, minor) = state.settings.capability;
     let has = (major * 10 + minor) as u32;
     let runs = if module.target.1 { module.target.0 == has } else { module.target.0 <= has };
-    if !runs || code.is_some() && module.target.0 != has {
+    if !runs || code.is_some() && module.target.0 / 10 != has / 10 {
         return Err(209);
     }
     let handle = state.handle();

@@ -32,6 +32,7 @@ codes! {
     Artifact "artifact" "Compiled kernels on disk." {
         ArtifactChoice "choice" "An artefact has no program of this name, or no variant for the device or the arrays."
         ArtifactJson "json" "The manifest cannot be printed as JSON."
+        ArtifactLauncher "launcher" "No launcher can be written: its name is no identifier, or its units are not of one program."
         ArtifactRead "read" "The path holds no artefact of this version, or a file of it has changed since it was written."
         ArtifactWrite "write" "The files of an artefact cannot be written."
     }
