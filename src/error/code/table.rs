@@ -91,6 +91,14 @@ codes! {
     Device "device" "Properties of a GPU." {
         DeviceTarget "target" "The GPU is of a compute capability that has no target."
     }
+    Dlpack "dlpack" "Arrays of other libraries." {
+        DlpackDevice "device" "The array is not in memory of the device."
+        DlpackReadOnly "read_only" "An array that came as read-only would be written, or lose the mark."
+        DlpackShape "shape" "The shape or the address of an array cannot be."
+        DlpackStrides "strides" "The strides of an array are not those of a packed one."
+        DlpackType "type" "The array has a type of data that warploom has not."
+        DlpackVersion "version" "The array is one of another major version of DLPack."
+    }
     Driver "driver" "Answers of the CUDA driver." {
         DriverMade "made" "The driver reports success and gives no value, or one that it cannot give."
     }

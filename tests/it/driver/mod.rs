@@ -2,6 +2,7 @@
 
 mod codes;
 mod command;
+mod dlpack;
 mod execute;
 mod hang;
 pub mod interpret;
