@@ -255,6 +255,36 @@ pub struct TensorMap {
     pub promotion: u32,
 }
 
+impl TensorMap {
+    /// A map of an array of these extents, strides and boxes (outermost first, in elements), with this swizzle and L2 promotion in bytes.
+    pub fn new(
+        array: Param,
+        dtype: DType,
+        [extents, strides, tile]: [&[i64]; 3],
+        swizzle: u32,
+        promotion: u32,
+    ) -> TensorMap {
+        let [extents, strides, tile] = [extents, strides, tile].map(<[i64]>::to_vec);
+        TensorMap { array: Box::new(array), dtype, extents, strides, tile, swizzle, promotion }
+    }
+}
+
+/// CU_TENSOR_MAP_DATA_TYPE_* of a type; none for a type that TMA does not copy.
+pub(crate) fn tensor_map_type(dtype: DType) -> Option<i32> {
+    match dtype {
+        DType::U8 | DType::S8 | DType::E4m3 | DType::E5m2 | DType::Bool => Some(0),
+        DType::U32 => Some(2),
+        DType::S32 => Some(3),
+        DType::S64 => Some(5),
+        DType::F16 => Some(6),
+        // A map of TFLOAT32 would round; the upper 19 bits are the value.
+        DType::F32 | DType::Tf32 => Some(7),
+        DType::F64 => Some(8),
+        DType::Bf16 => Some(9),
+        DType::S4 | DType::U4 | DType::B1 => None,
+    }
+}
+
 /// One entry point with its launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

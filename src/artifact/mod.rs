@@ -8,6 +8,7 @@
 pub mod cache;
 mod choose;
 mod files;
+pub mod launcher;
 mod manifest;
 mod packed;
 

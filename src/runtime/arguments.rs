@@ -13,6 +13,8 @@ pub(super) struct Given<'a> {
     pub(super) address: u64,
     pub(super) bytes: u64,
     pub(super) same_device: bool,
+    /// Whether it must not be written.
+    pub(super) read_only: bool,
 }
 
 /// Number, device, type, shape, size and alignment of each, and that nothing written overlaps anything else.
@@ -37,6 +39,10 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
     let of = format!("argument {} of {program}", arg.name);
     if !given.same_device {
         return Err(Error::input(Code::LaunchDevice, format!("{of} is on another device than the program")));
+    }
+    if given.read_only && arg.access != Access::Read {
+        let message = format!("{of} is written, and an array that came as read-only was given");
+        return Err(Error::input(Code::DlpackReadOnly, message));
     }
     let shape_agrees = arg.takes_shape(given.shape);
     if !arg.takes_type(given.dtype) || !shape_agrees {
@@ -148,7 +154,7 @@ mod tests {
     }
 
     fn given(address: u64) -> Given<'static> {
-        Given { dtype: DType::F32, shape: &[4, 8], address, bytes: 128, same_device: true }
+        Given { dtype: DType::F32, shape: &[4, 8], address, bytes: 128, same_device: true, read_only: false }
     }
 
     fn refusal(args: &[Arg], given: &[Given]) -> (String, String) {

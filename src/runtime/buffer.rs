@@ -2,6 +2,7 @@
 
 use super::context::Owned;
 use super::device::Device;
+use super::dlpack::Foreign;
 use super::driver::api::{self, Answer};
 use crate::array::Array;
 use crate::dtype::DType;
@@ -18,6 +19,10 @@ pub struct DeviceBuffer {
     shape: Vec<usize>,
     address: u64,
     bytes: usize,
+    /// The memory's owner, where another library has allocated it.
+    foreign: Option<Foreign>,
+    /// Whether that library forbids writing.
+    read_only: bool,
 }
 
 impl Device {
@@ -40,7 +45,8 @@ impl Device {
             }
             _ => error,
         })?;
-        Ok(DeviceBuffer { device: self.clone(), dtype, shape: shape.to_vec(), address: memory.as_raw(), bytes })
+        let (device, shape, address) = (self.clone(), shape.to_vec(), memory.as_raw());
+        Ok(DeviceBuffer { device, dtype, shape, address, bytes, foreign: None, read_only: false })
     }
 
     /// A copy of a host array on the device.
@@ -55,6 +61,31 @@ impl Device {
 }
 
 impl DeviceBuffer {
+    /// A view of memory that another library owns.
+    pub(super) fn of_foreign(
+        device: Device,
+        (dtype, shape): (DType, Vec<usize>),
+        (address, bytes): (u64, usize),
+        read_only: bool,
+        foreign: Foreign,
+    ) -> DeviceBuffer {
+        DeviceBuffer { device, dtype, shape, address, bytes, foreign: Some(foreign), read_only }
+    }
+
+    /// Whether another library owns the memory and forbids writing.
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The refusal to write what another library has handed over as read-only.
+    fn check_writable(&self) -> Result<()> {
+        if !self.read_only {
+            return Ok(());
+        }
+        let message = format!("{} came as read-only and cannot be filled", describe(self.dtype, &self.shape));
+        Err(Error::input(Code::DlpackReadOnly, message))
+    }
+
     /// The device that holds it.
     pub fn device(&self) -> &Device {
         &self.device
@@ -94,6 +125,7 @@ impl DeviceBuffer {
             );
             return Err(Error::input(Code::BufferWrite, message));
         }
+        self.check_writable()?;
         let from = array.bytes.as_ptr().cast::<c_void>();
         // SAFETY: both sides have `bytes` bytes. The copy may return before it has landed: the default stream, on
         // which it runs, is waited for, so that streams of other libraries see the data too.
@@ -135,6 +167,7 @@ impl DeviceBuffer {
     /// # Errors
     /// The driver's.
     pub fn fill_bytes(&self, byte: u8) -> Result<()> {
+        self.check_writable()?;
         let stream = self.device.inner.stream();
         // SAFETY: the buffer has `bytes` bytes.
         let fill = || unsafe { api::cuMemsetD8Async(self.address, byte, self.bytes, stream) };
@@ -157,7 +190,8 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        self.device.inner.release(Owned::Memory(self.address));
+        let owned = self.foreign.take().map_or(Owned::Memory(self.address), Owned::Foreign);
+        self.device.inner.release(owned);
     }
 }
 

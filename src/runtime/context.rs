@@ -5,6 +5,7 @@
 //! context is given up: its device refuses all calls at once, and the next opening makes a context of its own.
 
 use super::device::DeviceInfo;
+use super::dlpack::Foreign;
 use super::driver::{api, api::Answer, code};
 use super::wait::{Pending, poll};
 use crate::error::{Code, Error, Result};
@@ -71,6 +72,8 @@ pub(super) struct Work {
 #[derive(Debug)]
 pub(super) enum Owned {
     Memory(u64),
+    /// Memory of another library, which gets it back.
+    Foreign(Foreign),
     Module(api::CUmodule),
     Event(ManuallyDrop<cust::event::Event>),
     Graph(api::CUgraph),
@@ -226,7 +229,12 @@ impl Inner {
             return self.work().waiting.push(owned);
         }
         let stream = self.stream();
-        let _ = self.call("releasing", || owned.give_back(stream));
+        let mut owned = Some(owned);
+        let _ = self.call("releasing", || owned.take().map_or(0, |owned| owned.give_back(stream)));
+        // After a fault the driver does nothing more and no kernel runs: what another library owns goes back without it.
+        if let Some(Owned::Foreign(foreign)) = owned {
+            foreign.give_back();
+        }
     }
 
     /// From now on this thread records.
@@ -343,7 +351,7 @@ impl Owner {
 impl Owned {
     /// Whether giving it back waits for the work on the stream.
     fn is_waited_for(&self) -> bool {
-        matches!(self, Owned::Memory(_) | Owned::Module(_))
+        matches!(self, Owned::Memory(_) | Owned::Foreign(_) | Owned::Module(_))
     }
 
     fn give_back(self, stream: api::CUstream) -> c_int {
@@ -352,6 +360,12 @@ impl Owned {
         unsafe {
             match self {
                 Owned::Memory(address) => cuda_free(DevicePointer::<u8>::from_raw(address)).code(),
+                Owned::Foreign(foreign) => {
+                    // Its owner does not know of this stream.
+                    let code = api::cuStreamSynchronize(stream).code();
+                    foreign.give_back();
+                    code
+                }
                 Owned::Module(module) => {
                     // Its code may still be running.
                     api::cuStreamSynchronize(stream);

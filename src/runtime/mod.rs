@@ -45,6 +45,7 @@ mod arguments;
 mod buffer;
 mod context;
 mod device;
+pub mod dlpack;
 mod driver;
 mod event;
 mod graph;

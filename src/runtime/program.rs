@@ -227,6 +227,7 @@ impl Program {
                 address: b.address(),
                 bytes: b.bytes() as u64,
                 same_device: b.device().is(&self.device),
+                read_only: b.is_read_only(),
             })
             .collect();
         arguments::check(&self.name, &self.args, &given)

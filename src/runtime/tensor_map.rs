@@ -154,10 +154,10 @@ impl TensorMapSpec {
         if let Some(extent) = self.box_extents.iter().find(|e| !(1..=256).contains(*e)) {
             return refuse(format!("a tensor map with a box extent of {extent}: 1 to 256 are possible"));
         }
-        let Some((data_type, bytes)) = data_type(self.dtype) else {
+        let Some(data_type) = kernel::tensor_map_type(self.dtype) else {
             return refuse(format!("a tensor map of {}", self.dtype));
         };
-        let row = self.box_extents[0] * bytes;
+        let row = self.box_extents[0] * (self.dtype.bits() / 8);
         let limit = match self.swizzle {
             Swizzle::None => u32::MAX,
             Swizzle::B32 => 32,
@@ -168,22 +168,6 @@ impl TensorMapSpec {
             return refuse(format!("a tensor map with box rows of {row} bytes: a multiple of 16 up to the swizzle"));
         }
         Ok(data_type)
-    }
-}
-
-/// CU_TENSOR_MAP_DATA_TYPE_* and the bytes of an element.
-fn data_type(dtype: DType) -> Option<(i32, u32)> {
-    match dtype {
-        DType::U8 | DType::S8 | DType::E4m3 | DType::E5m2 | DType::Bool => Some((0, 1)),
-        DType::U32 => Some((2, 4)),
-        DType::S32 => Some((3, 4)),
-        DType::S64 => Some((5, 8)),
-        DType::F16 => Some((6, 2)),
-        // A map of TFLOAT32 would round; the upper 19 bits are the value.
-        DType::F32 | DType::Tf32 => Some((7, 4)),
-        DType::F64 => Some((8, 8)),
-        DType::Bf16 => Some((9, 2)),
-        DType::S4 | DType::U4 | DType::B1 => None,
     }
 }
 

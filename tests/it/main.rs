@@ -42,6 +42,7 @@ mod hopper;
 mod hostile;
 mod instructions;
 mod invariant;
+mod launchers;
 mod lines;
 mod looking;
 mod lower;

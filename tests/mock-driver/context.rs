@@ -75,6 +75,26 @@ extern "C" fn cuCtxSetCurrent(context: Handle) -> i32 {
     })
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxSynchronize() -> i32 {
+    call("cuCtxSynchronize", When::Current, String::new(), |state| state.idle(CURRENT.get()))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetCurrent(context: *mut Handle) -> i32 {
+    // SAFETY: the caller's pointer, as the prototype asks.
+    call("cuCtxGetCurrent", When::Ready, String::new(), |_| unsafe { put(context, CURRENT.get() as Handle) })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuCtxGetDevice(device: *mut i32) -> i32 {
+    call("cuCtxGetDevice", When::Current, String::new(), |state| {
+        let found = state.contexts.get(&CURRENT.get()).ok_or(201)?.device;
+        // SAFETY: as above.
+        unsafe { put(device, found) }
+    })
+}
+
 impl State {
     fn new_context(&mut self, device: i32) -> usize {
         let handle = self.handle();

@@ -137,6 +137,8 @@ impl State {
                     166_912
                 }
             }
+            // Memory pools, of which this driver has none.
+            115 => 0,
             120 => i32::from(large),
             _ => return Err(1),
         })

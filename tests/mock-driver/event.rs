@@ -64,7 +64,7 @@ extern "C" fn cuEventElapsedTime(milliseconds: *mut f32, start: Handle, end: Han
 
 impl State {
     /// Does a stream's work up to an event.
-    fn reach(&mut self, event: Handle) -> Outcome {
+    pub fn reach(&mut self, event: Handle) -> Outcome {
         loop {
             match self.events.get(&(event as usize)).ok_or(400)?.pending {
                 Some(stream) => self.step(stream)?,

@@ -98,6 +98,34 @@ extern "C" fn cuMemcpyDtoH_v2(to: *mut c_void, from: u64, bytes: usize) -> i32 {
     })
 }
 
+/// Of memory that is not pinned: the driver has copied it when it returns.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, bytes: usize, stream: Handle) -> i32 {
+    call("cuMemcpyHtoDAsync_v2", When::Current, format!("{to:#x} {bytes}"), |state| {
+        let stream = state.own(stream)?;
+        state.spoil(stream)?;
+        state.holds(to, bytes)?;
+        state.finish(stream)?;
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(from.cast::<u8>(), to as *mut u8, bytes) };
+        Ok(())
+    })
+}
+
+/// As above.
+#[unsafe(no_mangle)]
+extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes: usize, stream: Handle) -> i32 {
+    call("cuMemcpyDtoHAsync_v2", When::Current, format!("{from:#x} {bytes}"), |state| {
+        let stream = state.own(stream)?;
+        state.spoil(stream)?;
+        state.holds(from, bytes)?;
+        state.finish(stream)?;
+        // SAFETY: as above.
+        unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to.cast::<u8>(), bytes) };
+        Ok(())
+    })
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, bytes: usize, stream: Handle) -> i32 {
     call("cuMemcpyDtoDAsync_v2", When::Current, format!("{to:#x} {from:#x} {bytes}"), |state| {

@@ -4,7 +4,8 @@ use crate::device::put;
 use crate::ptx;
 use crate::state::{CURRENT, Function, Handle, Module, Outcome, State, When, call};
 use crate::stream::LaunchConfig;
-use std::ffi::{CStr, c_char, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_uint, c_void};
+use std::sync::Arc;
 
 /// CU_JIT_GENERATE_LINE_INFO (cuda.h).
 const LINE_INFO: i32 = 13;
@@ -56,7 +57,23 @@ extern "C" fn cuModuleLoadDataEx(
     code
 }
 
-fn load(state: &mut State, text: &str, log: &mut String) -> Outcome<usize> {
+#[unsafe(no_mangle)]
+extern "C" fn cuModuleLoadData(module: *mut Handle, image: *const c_void) -> i32 {
+    // SAFETY: the caller's image is a text that ends with a zero.
+    let text = unsafe { CStr::from_ptr(image.cast()) }.to_string_lossy().into_owned();
+    call("cuModuleLoadData", When::Current, format!("{} bytes", text.len()), |state| {
+        let handle = load(state, &text, &mut String::new())?;
+        // SAFETY: the caller's pointer, as the prototype asks.
+        unsafe { put(module, handle as Handle) }
+    })
+}
+
+/// What machine code begins with. Here PTX follows, which stands for what it would be assembled to.
+const ELF: &str = "\x7fELF";
+
+fn load(state: &mut State, image: &str, log: &mut String) -> Outcome<usize> {
+    let code = image.strip_prefix(ELF);
+    let text = code.unwrap_or(image);
     let module = ptx::read(text).ok_or(218)?;
     let newest = state.settings.ptx();
     if module.version > newest {
@@ -72,14 +89,16 @@ fn load(state: &mut State, text: &str, log: &mut String) -> Outcome<usize> {
     let (major, minor) = state.settings.capability;
     let has = (major * 10 + minor) as u32;
     let runs = if module.target.1 { module.target.0 == has } else { module.target.0 <= has };
-    if !runs {
+    if !runs || code.is_some() && module.target.0 / 10 != has / 10 {
         return Err(209);
     }
     let handle = state.handle();
     state.modules.insert(handle, Module { context: CURRENT.get() });
     let max_threads = state.settings.function.get(&0).copied();
+    let text = Arc::new(CString::new(text).map_err(|_| 218)?);
     let functions = module.entries.into_iter().map(|entry| Function {
         module: handle,
+        text: text.clone(),
         name: entry.name,
         params: entry.params,
         block: entry.block,

@@ -4,8 +4,8 @@ use crate::settings::Settings;
 use crate::stream::Task;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
-use std::ffi::{c_char, c_void};
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::ffi::{CString, c_char, c_void};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ pub type Outcome<T = ()> = Result<T, i32>;
 #[repr(C)]
 pub struct Launch {
     pub entry: *const c_char,
+    /// The text of the module.
+    pub text: *const c_char,
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub cluster: [u32; 3],
@@ -50,6 +52,7 @@ pub struct Module {
 #[derive(Clone)]
 pub struct Function {
     pub module: usize,
+    pub text: Arc<CString>,
     pub name: String,
     /// Bytes of each parameter.
     pub params: Vec<usize>,
@@ -127,7 +130,7 @@ pub struct State {
     /// Module texts' entries, kept by module.
     pub entries: BTreeMap<usize, Vec<Function>>,
     /// Names that were handed out as C strings.
-    pub names: HashMap<String, std::ffi::CString>,
+    pub names: HashMap<String, CString>,
 }
 
 thread_local! {

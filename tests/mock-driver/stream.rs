@@ -92,6 +92,20 @@ extern "C" fn cuStreamCreateWithPriority(stream: *mut Handle, flags: c_uint, pri
 }
 
 #[unsafe(no_mangle)]
+extern "C" fn cuStreamCreate(stream: *mut Handle, flags: c_uint) -> i32 {
+    cuStreamCreateWithPriority(stream, flags, 0)
+}
+
+/// The work before the event is done at once: whatever waits for it then comes after it.
+#[unsafe(no_mangle)]
+extern "C" fn cuStreamWaitEvent(stream: Handle, event: Handle, flags: c_uint) -> i32 {
+    call("cuStreamWaitEvent", When::Current, flags.to_string(), |state| {
+        state.own(stream)?;
+        state.reach(event)
+    })
+}
+
+#[unsafe(no_mangle)]
 extern "C" fn cuStreamDestroy_v2(stream: Handle) -> i32 {
     call("cuStreamDestroy_v2", When::Release, String::new(), |state| {
         state.streams.get(&(stream as usize)).ok_or(400)?;
@@ -336,6 +350,7 @@ impl State {
         let entry = CString::new(kernel.function.name.as_str()).map_err(|_| 719)?;
         let launch = Launch {
             entry: entry.as_ptr(),
+            text: kernel.function.text.as_ptr(),
             grid: kernel.grid,
             block: kernel.block,
             cluster: kernel.cluster,

@@ -1,4 +1,5 @@
-//! Compiled kernels without the compiler: what `warploom dump --out` wrote is read, loaded and launched.
+//! Compiled kernels without the compiler: what `warploom dump --out` wrote is read, loaded and launched, and a generated launcher for
+//! the runtime of this crate (`warploom::artifact::launcher`) is compiled and run.
 //!
 //! This test binary needs the feature `runtime` alone: `.ci/dependents` builds and runs it where no LLVM is found. `manifest.json` and
 //! the PTX beside it are what `warploom dump examples/vec_add.loom --out` writes (`tests/it/door.rs` compares them). The mock driver
@@ -10,45 +11,26 @@
 #[path = "../it/driver/mock.rs"]
 mod mock;
 
-use mock::{Launch, alone};
+#[path = "../it/driver/interpret.rs"]
+mod interpret;
+
+/// What `warploom build --rust` writes, which a program includes like this.
+mod gemm {
+    include!("../../examples/launch/kernels/gemm_warploom.rs");
+
+    /// The programs that it launches.
+    pub fn programs() -> Vec<warploom::Kernels> {
+        UNITS.iter().map(|unit| (unit.kernels)()).collect()
+    }
+}
+
+use mock::alone;
 use std::path::Path;
-use std::sync::OnceLock;
 use warploom::approx::assert_relative_eq;
 use warploom::artifact::{self, Artifact};
 use warploom::error::Code;
 use warploom::runtime::Device;
-use warploom::{Array, DType, Kernels, simulate};
-
-static KERNELS: OnceLock<Kernels> = OnceLock::new();
-
-/// Interprets the PTX of a launch; CUDA_ERROR_LAUNCH_FAILED where the simulator finds anything wrong.
-extern "C" fn interpret(launch: &Launch) -> i32 {
-    let Some(kernels) = KERNELS.get().filter(|k| k.kernels[0].entry == launch.entry()) else { return 719 };
-    let kernel = &kernels.kernels[0];
-    if (launch.grid, launch.block, launch.shared_bytes) != (kernel.grid, kernel.block, kernel.shared_bytes) {
-        return 719;
-    }
-    let places: Vec<(u64, usize)> =
-        launch.addresses().into_iter().zip(kernels.args.iter().map(|arg| arg.bytes as usize)).collect();
-    let shape = |extents: &[i64]| extents.iter().map(|e| *e as usize).collect();
-    let mut arrays: Vec<Array> = kernels
-        .args
-        .iter()
-        .zip(&places)
-        // SAFETY: the driver has seen that the addresses are in allocations; the runtime has checked their sizes.
-        .map(|(arg, (place, bytes))| (arg, unsafe { launch.memory(*place, *bytes) }.to_vec()))
-        .map(|(arg, bytes)| Array { dtype: arg.dtype, shape: shape(&arg.shape), bytes })
-        .collect();
-    if let Err(error) = simulate(kernels, &mut arrays) {
-        eprintln!("{error}");
-        return 719;
-    }
-    for (array, (place, bytes)) in arrays.iter().zip(places) {
-        // SAFETY: as above; no other view is in use.
-        unsafe { launch.memory(place, bytes) }.copy_from_slice(&array.bytes);
-    }
-    0
-}
+use warploom::{Array, DType};
 
 #[test]
 fn an_artifact_is_loaded_and_launched() {
@@ -59,8 +41,7 @@ fn an_artifact_is_loaded_and_launched() {
         let variant =
             artifact.choose("vec_add", (9, 0), &[(DType::F32, &n), (DType::F32, &n), (DType::F32, &n)]).unwrap();
         let kernels = &variant.kernels;
-        mock.executor(interpret);
-        KERNELS.set(kernels.clone()).unwrap();
+        interpret::programs(mock, std::slice::from_ref(kernels));
 
         let device = Device::open(0).unwrap();
         let program = device.load(kernels).unwrap();
@@ -88,4 +69,54 @@ fn a_changed_artifact_is_refused() {
     std::fs::write(folder.join("vec_add.ptx"), ptx.replacen("add", "sub", 1)).unwrap();
     assert_eq!(Artifact::read(&folder).unwrap_err().code(), Code::ArtifactRead);
     std::fs::remove_dir_all(&folder).unwrap();
+}
+
+#[test]
+fn a_generated_launcher_runs_the_kernels_of_the_chip() {
+    alone("", |mock| {
+        interpret::programs(mock, &gemm::programs());
+        for (capability, runs) in [("9.0", &gemm::SHAPES[..]), ("8.0", &gemm::SHAPES[1..])] {
+            mock.configure(&format!("capability {capability}"));
+            let device = Device::open(0).unwrap();
+            let kernels = gemm::Kernels::load(&device).unwrap();
+            for shapes in runs {
+                let random = |shape: [i64; 2], seed| {
+                    let shape = shape.map(|extent| extent as usize);
+                    device.upload(&Array::random_integers(DType::F16, &shape, 3, seed).unwrap()).unwrap()
+                };
+                let (a, b, c) = (random(shapes.a, 1), random(shapes.b, 2), random(shapes.c, 3));
+                let variant = kernels.variant(shapes).unwrap();
+                variant.launch(&a, &b, &c).unwrap();
+                assert_is_product(&a.download().unwrap(), &b.download().unwrap(), &c.download().unwrap());
+                c.poison().unwrap();
+                // SAFETY: the stream and the buffers are the device's.
+                unsafe { variant.launch_raw(device.raw_stream(), a.address(), b.address(), c.address()) }.unwrap();
+                assert_is_product(&a.download().unwrap(), &b.download().unwrap(), &c.download().unwrap());
+                let refused = variant.launch(&a, &b, &a).unwrap_err();
+                assert!(matches!(&refused, gemm::Error::Runtime(e) if e.code() != Code::LaunchParams), "{refused}");
+            }
+            if runs.len() == 1 {
+                assert_eq!(kernels.variant(&gemm::SHAPES[0]).map(drop).unwrap_err(), gemm::Error::Chip(80));
+            }
+            let other = gemm::Shapes { a: [1, 64], ..gemm::SHAPES[1] };
+            let refused = kernels.variant(&other).map(drop).unwrap_err().to_string();
+            assert!(
+                refused.contains("a: [1, 64]") && refused.contains("or a [128, 64], b [128, 64], c [128, 128]"),
+                "{refused}"
+            );
+        }
+        mock.configure("capability 7.5");
+        let device = Device::open(0).unwrap();
+        assert_eq!(gemm::Kernels::load(&device).map(drop).unwrap_err(), gemm::Error::Chip(75));
+    });
+}
+
+/// That C is A times the transpose of B, for some of its elements: whole numbers so small that f16 holds every sum.
+fn assert_is_product(a: &Array, b: &Array, c: &Array) {
+    let (rows, columns, depth) = (c.shape[0], c.shape[1], a.shape[1]);
+    for n in (0..rows * columns).step_by(37) {
+        let (i, j) = (n / columns, n % columns);
+        let sum: f64 = (0..depth).map(|k| a.get(i * depth + k) * b.get(j * depth + k)).sum();
+        assert_eq!(c.get(n), sum, "row {i}, column {j}");
+    }
 }

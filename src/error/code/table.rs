@@ -32,6 +32,7 @@ codes! {
     Artifact "artifact" "Compiled kernels on disk." {
         ArtifactChoice "choice" "An artefact has no program of this name, or no variant for the device or the arrays."
         ArtifactJson "json" "The manifest cannot be printed as JSON."
+        ArtifactLauncher "launcher" "No launcher can be written: its name is no identifier, or its units are not of one program."
         ArtifactRead "read" "The path holds no artefact of this version, or a file of it has changed since it was written."
         ArtifactWrite "write" "The files of an artefact cannot be written."
     }
@@ -89,6 +90,14 @@ codes! {
     }
     Device "device" "Properties of a GPU." {
         DeviceTarget "target" "The GPU is of a compute capability that has no target."
+    }
+    Dlpack "dlpack" "Arrays of other libraries." {
+        DlpackDevice "device" "The array is not in memory of the device."
+        DlpackReadOnly "read_only" "An array that came as read-only would be written, or lose the mark."
+        DlpackShape "shape" "The shape or the address of an array cannot be."
+        DlpackStrides "strides" "The strides of an array are not those of a packed one."
+        DlpackType "type" "The array has a type of data that warploom has not."
+        DlpackVersion "version" "The array is one of another major version of DLPack."
     }
     Driver "driver" "Answers of the CUDA driver." {
         DriverMade "made" "The driver reports success and gives no value, or one that it cannot give."

@@ -31,6 +31,7 @@ pub struct Mock {
 #[repr(C)]
 pub struct Launch {
     entry: *const c_char,
+    text: *const c_char,
     pub grid: [u32; 3],
     pub block: [u32; 3],
     pub cluster: [u32; 3],
@@ -125,7 +126,9 @@ pub enum Age {
 pub fn library(age: Age) -> PathBuf {
     static BUILDING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mock-driver");
+    // The tests of examples have manifests of their own below the repository.
+    let mut above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("tests/mock-driver"));
+    let folder = above.find(|folder| folder.is_dir()).unwrap();
     let mut sources: Vec<PathBuf> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).collect();
     sources.sort();
     let mut hash = DefaultHasher::new();
@@ -150,6 +153,8 @@ fn build(age: Age, source: &Path, to: &Path) {
     let built = Command::new(rustc())
         .args(["--edition", "2024", "--crate-name", "mock_driver", "--crate-type", "cdylib", "-D", "warnings"])
         .args(["--check-cfg", "cfg(age, values(\"11.3\", \"11.7\"))"])
+        // Who opens libcuda.so.1 in a process that has this library gets it.
+        .args(["-C", "link-arg=-Wl,-soname,libcuda.so.1"])
         .args(lacks)
         .args([source.as_os_str(), "-o".as_ref(), to.as_os_str()])
         .output()
@@ -226,8 +231,19 @@ impl Launch {
         unsafe { std::ffi::CStr::from_ptr(self.entry) }.to_str().unwrap()
     }
 
-    /// The parameters, which are addresses all.
+    /// The text of the module that the kernel is in.
+    pub fn text(&self) -> &str {
+        // SAFETY: as above.
+        unsafe { std::ffi::CStr::from_ptr(self.text) }.to_str().unwrap()
+    }
+
+    /// The parameters that are addresses.
     pub fn addresses(&self) -> Vec<u64> {
+        self.parameters().into_iter().filter_map(|(address, is_map)| (!is_map).then_some(address)).collect()
+    }
+
+    /// The parameters: an address, or that of the array of a tensor map, and whether it is one.
+    pub fn parameters(&self) -> Vec<(u64, bool)> {
         // SAFETY: there are `count` sizes, and as many bytes of values as they add up to.
         let (sizes, values) = unsafe {
             let sizes = std::slice::from_raw_parts(self.sizes, self.count);
@@ -238,9 +254,9 @@ impl Launch {
         let mut next = |size: &usize| {
             let (value, more) = rest.split_at(*size);
             rest = more;
-            (*size == 8).then(|| u64::from_le_bytes(value.try_into().unwrap()))
+            (u64::from_le_bytes(value[..8].try_into().unwrap()), *size == 128)
         };
-        sizes.iter().filter_map(&mut next).collect()
+        sizes.iter().map(&mut next).collect()
     }
 
     /// The device memory at an address: host memory.

@@ -2,11 +2,13 @@
 
 mod codes;
 mod command;
+mod dlpack;
 mod execute;
 mod hang;
+pub mod interpret;
 mod launch;
 mod measure;
-mod mock;
-mod programs;
+pub mod mock;
+pub mod programs;
 mod tune;
 mod wrong;

@@ -1,0 +1,147 @@
+"""Device arrays by DLPack and by `__cuda_array_interface__`, on a driver without a GPU (`tests/mock-driver`), whose kernel is a function here.
+
+Skipped where libcuda.so.1 is not that driver: .ci/wheel builds it and has LD_LIBRARY_PATH name its folder.
+"""
+
+import ctypes as c
+import unittest
+
+import numpy as np
+import warploom
+
+try:
+    CUDA = c.CDLL("libcuda.so.1")
+    CUDA.mock_journal
+except (OSError, AttributeError):
+    CUDA = None
+
+VEC_ADD = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x\n"
+NEW_CAPSULE = c.pythonapi.PyCapsule_New
+NEW_CAPSULE.restype, NEW_CAPSULE.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
+
+
+class DLTensor(c.Structure):
+    _fields_ = [("data", c.c_void_p), ("device", c.c_int32 * 2), ("ndim", c.c_int32), ("code", c.c_uint8), ("bits", c.c_uint8),
+                ("lanes", c.c_uint16), ("shape", c.POINTER(c.c_int64)), ("strides", c.c_void_p), ("byte_offset", c.c_uint64)]
+
+
+class Legacy(c.Structure):
+    """DLManagedTensor."""
+
+
+DELETER = c.CFUNCTYPE(None, c.POINTER(Legacy))
+Legacy._fields_ = [("tensor", DLTensor), ("context", c.c_void_p), ("deleter", DELETER)]
+
+
+class Launch(c.Structure):
+    """A launch as the driver passes it to an executor (tests/mock-driver/state.rs)."""
+
+    _fields_ = [("entry", c.c_char_p), ("text", c.c_char_p), ("extents", c.c_uint32 * 10), ("values", c.POINTER(c.c_uint64)),
+                ("sizes", c.c_void_p), ("count", c.c_size_t)]
+
+
+def memory(address):
+    """Device memory of the driver is host memory."""
+    return np.ctypeslib.as_array((c.c_float * 1024).from_address(address))
+
+
+@c.CFUNCTYPE(c.c_int, c.POINTER(Launch))
+def add(launch):
+    x, y, z = (memory(launch.contents.values[n]) for n in range(3))
+    z[:] = x + y
+    return 0
+
+
+def call(name, *arguments):
+    code = getattr(CUDA, name)(*arguments)
+    assert code == 0, f"{name}: {code}"
+
+
+def journal():
+    text = c.create_string_buffer(1 << 20)
+    length = CUDA.mock_journal(text, c.c_size_t(len(text)))
+    return text.raw[:length].decode().splitlines()
+
+
+class Interface:
+    """1024 floats on the device, by `__cuda_array_interface__`."""
+
+    def __init__(self, values):
+        address = c.c_uint64()
+        call("cuMemAlloc_v2", c.byref(address), c.c_size_t(4096))
+        self.address = address.value
+        memory(self.address)[:] = values
+
+    @property
+    def __cuda_array_interface__(self):
+        return {"data": (self.address, False), "typestr": "<f4", "shape": (1024,), "strides": None, "version": 3}
+
+
+class Tensor:
+    """The same by DLPack, as a library before version 1.0 hands it over: without `max_version`."""
+
+    def __init__(self, values, device=0, bits=32):
+        self.address, self.device, self.bits = Interface(values).address, device, bits
+        self.streams, self.deleted, self.held = [], 0, []
+
+    def __dlpack_device__(self):
+        return 2, self.device
+
+    def __dlpack__(self, stream=None):
+        self.streams.append(stream)
+        shape, deleter = (c.c_int64 * 1)(1024), DELETER(self.delete)
+        tensor = DLTensor(self.address, (2, self.device), 1, 2, self.bits, 1, shape, None, 0)
+        managed = Legacy(tensor, None, deleter)
+        self.held.append((shape, deleter, managed))
+        return NEW_CAPSULE(c.addressof(managed), b"dltensor", None)
+
+    def delete(self, _):
+        self.deleted += 1
+
+
+@unittest.skipIf(CUDA is None, "libcuda.so.1 is not the driver of the tests")
+class OnDevice(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        call("cuInit", 0)
+        context = c.c_void_p()
+        call("cuDevicePrimaryCtxRetain", c.byref(context), 0)
+        call("cuCtxSetCurrent", context)
+        CUDA.mock_executor(add)
+        cls.kernels = warploom.compile(VEC_ADD)
+        cls.ones, cls.numbers = np.ones(1024, "f4"), np.arange(1024, dtype="f4")
+
+    def sums(self, kind):
+        x, y, z = kind(self.ones), kind(self.numbers), kind(0)
+        journal()
+        self.kernels(x, y, z)
+        call("cuCtxSynchronize")
+        np.testing.assert_array_equal(memory(z.address), self.ones + self.numbers)
+        return x, y, z
+
+    def test_dlpack_arrays_are_launched_on_and_given_back(self):
+        for tensor in self.sums(Tensor):
+            # The legacy default stream is 1 in the protocol; the capsule's tensor is given back once.
+            self.assertEqual((tensor.streams, tensor.deleted), ([1], 1))
+        launches = [line for line in journal() if line.startswith("cuLaunchKernel")]
+        self.assertEqual(len(launches), 1)
+        self.assertIn("stream default", launches[0])
+
+    def test_arrays_by_their_interface_are_launched_on(self):
+        self.sums(Interface)
+
+    def test_what_does_not_fit_is_an_exception_with_a_code(self):
+        x, y, z = (Tensor(0) for _ in range(3))
+        for wrong, code in [(Tensor(0, device=1), "dlpack.device"), (Tensor(0, bits=64), "launch.dtype")]:
+            with self.assertRaises(warploom.Error) as caught:
+                self.kernels(x, wrong, z)
+            self.assertEqual((caught.exception.code, wrong.deleted), (code, 1))
+        with self.assertRaises(warploom.Error) as caught:
+            self.kernels(x, y, x)
+        self.assertEqual(caught.exception.code, "launch.overlap")
+        with self.assertRaises(TypeError):
+            self.kernels(x, self.numbers, z)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,48 @@
+"""Tensors of PyTorch on a GPU; skipped where there is none."""
+
+import unittest
+
+import warploom
+
+try:
+    import torch
+except ImportError:
+    torch = None
+
+
+@unittest.skipIf(torch is None or not torch.cuda.is_available(), "no PyTorch with a GPU")
+class Torch(unittest.TestCase):
+    def setUp(self):
+        major, minor = torch.cuda.get_device_capability()
+        self.target = "sm_90a" if (major, minor) == (9, 0) else "sm_80"
+        torch.manual_seed(1)
+
+    def product(self, dtype):
+        """Whole numbers, so that every order of the sums gives the same bits."""
+        return [torch.randint(-3, 4, (256, 256), device="cuda").to(dtype) for _ in range(2)]
+
+    def test_products_are_those_of_torch(self):
+        for name, dtype in [("f16", torch.float16), ("bf16", torch.bfloat16)]:
+            a, b = self.product(dtype)
+            c = torch.empty(256, 256, device="cuda", dtype=dtype)
+            stream = torch.cuda.current_stream().cuda_stream
+            warploom.gemm(256, 256, 256, name, target=self.target)(a, b, c, stream=stream)
+            torch.cuda.synchronize()
+            self.assertTrue(torch.equal(c, (a.float() @ b.float()).to(dtype)))
+
+    def test_another_stream_and_a_wrong_tensor(self):
+        a, b = self.product(torch.float16)
+        c = torch.empty(256, 256, device="cuda", dtype=torch.float16)
+        kernels = warploom.gemm(256, 256, 256, target=self.target)
+        other = torch.cuda.Stream()
+        other.wait_stream(torch.cuda.current_stream())
+        kernels(a, b, c, stream=other.cuda_stream)
+        torch.cuda.synchronize()
+        self.assertTrue(torch.equal(c, a @ b))
+        with self.assertRaises(warploom.Error) as caught:
+            kernels(a, b.t(), c)
+        self.assertEqual(caught.exception.code, "dlpack.strides")
+
+
+if __name__ == "__main__":
+    unittest.main()

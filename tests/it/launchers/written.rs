@@ -1,0 +1,108 @@
+//! What is written: the launchers that are part of the repository, and units that no launcher is written for.
+
+use super::{add, example, unit};
+use crate::cases::golden;
+use warploom::Kernels;
+use warploom::artifact::launcher::{Unit, c, rust_cudarc, rust_warploom};
+use warploom::error::Code;
+use warploom::kernel::{Cubin, Param, TensorMap};
+
+/// `examples/launch/cudarc` and `tests/shipped` compile and run these.
+#[test]
+fn the_launchers_of_the_examples_are_what_is_written() {
+    let gemm = [example("worked_example", &[256, 256, 64]), example("mma_f16", &[128, 128, 64])];
+    let split = [example("split_k", &[64, 64, 64])];
+    let files = |name: &str, kernels: &[Kernels]| {
+        let ptx: Vec<String> = kernels.iter().map(|k| format!("{name}_{}.ptx", k.target)).collect();
+        let units: Vec<Unit> =
+            kernels.iter().zip(&ptx).map(|(kernels, ptx)| Unit { kernels, ptx, cubin: None }).collect();
+        let folder = "../../examples/launch/kernels";
+        for unit in &units {
+            golden(&format!("{folder}/{}", unit.ptx), unit.kernels.ptx());
+        }
+        golden(&format!("{folder}/{name}_cudarc.rs"), &rust_cudarc(name, &units).unwrap());
+        golden(&format!("{folder}/{name}_warploom.rs"), &rust_warploom(name, &units).unwrap());
+    };
+    files("gemm", &gemm);
+    files("split", &split);
+    let files = c("vec_add", &[unit(&add(1024, "sm_80"))]).unwrap();
+    golden("launchers/vec_add.h", &files.header);
+    golden("launchers/vec_add.c", &files.source);
+}
+
+/// A launcher in C holds machine code, one in Rust includes it; both say which devices run it.
+#[test]
+fn machine_code_is_part_of_a_launcher() {
+    let mut kernels = add(1024, "sm_86");
+    kernels.cubin = Some(Cubin::new("sm_86", "ptxas 13.0", vec![127, 69, 76, 70]));
+    let with = Unit { cubin: Some("vec_add.cubin"), ..unit(&kernels) };
+    let source = c("vec_add", &[with]).unwrap().source;
+    assert!(source.contains("static const unsigned char cubin_0[] = {\n    127, 69, 76, 70,\n};"), "{source}");
+    assert!(source.contains("    {0, 86, 9999, 86, 89, cubin_0, ptx_0, "), "{source}");
+    let cudarc = rust_cudarc("vec_add", &[with]).unwrap();
+    assert!(cudarc.contains("cubin: Some(((86, 89), include_bytes!(\"vec_add.cubin\"))),"), "{cudarc}");
+    let own = rust_warploom("vec_add", &[with]).unwrap();
+    let made = "    let code = include_bytes!(\"vec_add.cubin\").to_vec();\n    \
+                made.cubin = Some(kernel::Cubin::new(\"sm_86\", \"ptxas 13.0\", code));\n";
+    assert!(own.contains(made), "{own}");
+    // Without the name of a file the driver compiles the PTX.
+    for text in [c("vec_add", &[unit(&kernels)]).unwrap().source, rust_cudarc("vec_add", &[unit(&kernels)]).unwrap()] {
+        assert!(!text.contains("cubin_0") && !text.contains("include_bytes"), "{text}");
+    }
+}
+
+/// The message of the refusal that all launchers have in common.
+fn refusal(name: &str, units: &[Unit<'_>]) -> String {
+    let refused = [c(name, units).map(drop), rust_cudarc(name, units).map(drop), rust_warploom(name, units).map(drop)]
+        .map(|written| written.unwrap_err());
+    assert!(refused.iter().all(|error| error.code() == Code::ArtifactLauncher && *error == refused[0]), "{refused:?}");
+    refused[0].message().to_string()
+}
+
+#[test]
+fn units_of_two_programs_have_no_launcher() {
+    let small = add(1024, "sm_80");
+    assert_eq!(refusal("none", &[]), "the launcher none has no kernels to launch");
+    assert_eq!(
+        refusal("Sum", &[unit(&small)]),
+        "`Sum` cannot be the name of a launcher: it is a module in Rust and a prefix in C"
+    );
+    assert_eq!(
+        refusal("sum", &[unit(&small), unit(&add(4096, "sm_80")), unit(&small)]),
+        "two units of sum are for sm_80 and the same shapes"
+    );
+    let mut other = add(4096, "sm_80");
+    other.args[1].name = "D".into();
+    assert_eq!(
+        refusal("sum", &[unit(&small), unit(&other)]),
+        "units of one launcher take the same arguments: vec_add for sm_80 takes A f32 of 1 dimension (read), B f32 of 1 dimension \
+         (read), C f32 of 1 dimension (written), and vec_add for sm_80 takes A f32 of 1 dimension (read), D f32 of 1 dimension \
+         (read), C f32 of 1 dimension (written)"
+    );
+    let changed = |change: fn(&mut Kernels)| {
+        let mut kernels = small.clone();
+        change(&mut kernels);
+        refusal("sum", &[unit(&kernels)])
+    };
+    assert_eq!(changed(|k| k.target = "gfx90a".into()), "`gfx90a` is not the name of a chip");
+    assert_eq!(
+        changed(|k| k.args.clear()),
+        "the program vec_add has no arguments, so nothing that it computes can be seen"
+    );
+    let odd = "kernel vec_add of vec_add has a parameter or a launch that cannot be";
+    assert_eq!(changed(|k| k.kernels[0].grid[1] = 0), odd);
+    assert_eq!(changed(|k| k.kernels[0].params[0] = Param::Workspace(0)), odd);
+    let path = Unit { ptx: "../vec_add.ptx", ..unit(&small) };
+    assert_eq!(refusal("sum", &[path]), "`../vec_add.ptx` is no plain name of a file beside the launcher");
+}
+
+/// The launcher for the runtime of this crate has tensor maps as they are, so a map that the driver has no words for is left to it.
+#[test]
+fn tensor_maps_without_words_have_no_launcher() {
+    let mut kernels = add(1024, "sm_80");
+    let map = TensorMap::new(Param::Arg(0), warploom::DType::F32, [&[1024], &[1], &[64]], 48, 0);
+    kernels.kernels[0].params[0] = Param::TensorMap(map);
+    for refused in [c("sum", &[unit(&kernels)]).map(drop), rust_cudarc("sum", &[unit(&kernels)]).map(drop)] {
+        assert_eq!(refused.unwrap_err().message(), "a tensor map with a swizzle of 48 bytes");
+    }
+}
