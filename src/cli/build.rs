@@ -1,6 +1,7 @@
 //! `warploom build`: compiles schedules for several chips and sizes into one artefact.
 
 use super::input::{self, Sizes};
+use super::launchers::{self, Kinds};
 use super::{cache, show};
 use crate::artifact::{Artifact, EXTENSION, MANIFEST, Variant};
 use crate::build::Builder;
@@ -40,10 +41,20 @@ pub struct BuildArgs {
     /// Assemble the PTX: the artefact then has machine code for each chip, too. Needs ptxas.
     #[arg(long)]
     cubin: bool,
+    /// Write launchers in Rust into the folder: NAME_cudarc.rs for the crate cudarc, and NAME_warploom.rs for warploom's runtime.
+    #[arg(long)]
+    rust: bool,
+    /// Write launchers in C into the folder: NAME.h and NAME.c for the driver API, with the code in them.
+    #[arg(long)]
+    c: bool,
 }
 
 /// Compiles all of them, then writes the artefact.
 pub fn run(args: &BuildArgs) -> Result<ExitCode> {
+    if (args.rust || args.c) && is_packed(&args.out) {
+        let message = format!("launchers are files of a folder, and {} is one file", args.out.display());
+        return Err(Error::input(Code::CliArtifact, message).help("-o FOLDER"));
+    }
     let mut builder = Builder::new();
     add(args, &mut builder)?;
     builder.assembled(args.cubin).cache(cache::of_user());
@@ -51,7 +62,7 @@ pub fn run(args: &BuildArgs) -> Result<ExitCode> {
     let artifact = builder.build(&|_| bar.inc(1));
     bar.finish_and_clear();
     let artifact = artifact?;
-    write(&artifact, &args.out)?;
+    write(&artifact, args)?;
     show::line(table(&artifact));
     Ok(ExitCode::SUCCESS)
 }
@@ -96,16 +107,22 @@ fn of_file(file: &Path, targets: &[Target], sizes: &[Sizes], builder: &mut Build
     Ok(())
 }
 
-/// Writes the folder or the one file, and says so.
-fn write(artifact: &Artifact, out: &Path) -> Result<()> {
-    if out.extension().is_some_and(|e| e == EXTENSION) {
+/// Whether a path is one of an artefact in one file.
+fn is_packed(out: &Path) -> bool {
+    out.extension().is_some_and(|e| e == EXTENSION)
+}
+
+/// Writes the folder with its launchers, or the one file, and says so.
+fn write(artifact: &Artifact, args: &BuildArgs) -> Result<()> {
+    let out = &args.out;
+    if is_packed(out) {
         artifact.write_packed(out)?;
         show::note(format_args!("wrote {}", out.display()));
         return Ok(());
     }
-    artifact.write(out)?;
+    let manifest = artifact.write(out)?;
     show::note(format_args!("wrote {}", out.join(MANIFEST).display()));
-    Ok(())
+    launchers::write(artifact, &manifest, out, Kinds { rust: args.rust, c: args.c })
 }
 
 /// The variant of a label, or of a row's number; of several with one label the first.

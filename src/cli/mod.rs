@@ -22,6 +22,7 @@ mod inspect;
 mod ladder;
 #[cfg(feature = "runtime")]
 mod launch;
+mod launchers;
 #[cfg(feature = "runtime")]
 mod lines;
 mod locate;

@@ -3,7 +3,7 @@
 use super::cli::{bad, good, warploom};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use warploom::artifact::{Artifact, Cache, MANIFEST, Variant};
 use warploom::error::Code;
@@ -170,6 +170,25 @@ fn several_chips_and_sizes_are_built_and_shown() {
     assert!(one.contains("kernel vec_add") && one.contains("machine code for sm_90 by ptxas"), "{one}");
     assert!(good(&["inspect", out, "--variant", "1", "--emit", "cost"]).contains("bytes"));
     assert!(good(&["inspect", out, "--json"]).contains("\"sha256\""));
+    // Launchers of both programs; the C compiler takes theirs.
+    let launchers = folder.join("launchers");
+    let files = ["examples/vec_add.loom", "examples/gpu_v1.loom"];
+    let to = launchers.to_str().unwrap();
+    good(&["build", files[0], files[1], "--target", "sm_80,sm_90", "--rust", "--c", "-o", to]);
+    for name in ["vec_add", "gemm"] {
+        let read = |file: String| std::fs::read_to_string(launchers.join(file)).unwrap();
+        assert!(
+            read(format!("{name}_cudarc.rs")).contains("sm_90")
+                && read(format!("{name}_warploom.rs")).contains("sm_90")
+        );
+        let object = launchers.join(format!("{name}.o"));
+        let source = launchers.join(format!("{name}.c"));
+        let flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-c"];
+        let compiled = Command::new("cc").args(flags).arg(source).arg("-o").arg(object).status().unwrap();
+        assert!(compiled.success());
+    }
+    let (status, error) = bad(&["build", files[0], "--c", "-o", "x.warploom"]);
+    assert!(status == Some(2) && error.contains("launchers are files of a folder"), "{error}");
     // One file of the same, and a run of one variant of each.
     let packed = folder.join("p.warploom");
     let packed = packed.to_str().unwrap();

@@ -15,7 +15,7 @@ const LEAVES: [&str; 3] = ["error", "dtype", "array"];
 
 /// A room and the rooms besides the leaves that it may use. The map of src/ARCHITECTURE.md in one table; `cli` and `lib` use all.
 /// `lowered` is src/ir/lowered: the Lowered program as data.
-const LAYERS: [(&str, &[&str]); 29] = [
+const LAYERS: [(&str, &[&str]); 30] = [
     ("error", &[]),
     ("dtype", &[]),
     ("array", &[]),
@@ -64,6 +64,7 @@ const LAYERS: [(&str, &[&str]); 29] = [
     ),
     ("page", &["ir", "te", "intrin", "loom", "lower", "sim", "kernel", "assemble", "analysis", "codegen", "validate"]),
     ("cli", &["*"]),
+    ("python", &["*"]),
 ];
 
 /// Foreign crates with one home each.

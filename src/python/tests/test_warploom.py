@@ -1,4 +1,4 @@
-"""The wheel on numpy arrays (the simulator), and what a person sees of errors: python -m unittest discover python/tests"""
+"""The wheel on numpy arrays (the simulator), and what a person sees of errors: python -m unittest discover src/python/tests"""
 
 import unittest
 

@@ -1,0 +1,63 @@
+//! `warploom build --rust --c`: launchers beside the files of an artefact.
+
+use super::show;
+use crate::artifact::launcher::{self, Unit};
+use crate::artifact::{self, Artifact, Manifest};
+use crate::error::Result;
+use crate::kernel::Arg;
+use std::path::Path;
+
+/// Which launchers to write.
+#[derive(Debug, Clone, Copy)]
+pub struct Kinds {
+    /// Modules for cudarc and for this crate's runtime.
+    pub rust: bool,
+    /// Headers and sources for the driver API.
+    pub c: bool,
+}
+
+/// Writes launchers for each program of an artefact into its folder; variants that differ in sizes and chips share one.
+pub fn write(artifact: &Artifact, manifest: &Manifest, folder: &Path, kinds: Kinds) -> Result<()> {
+    for (name, members) in programs(artifact) {
+        let entry = |n: &usize| (&artifact.variants[*n].kernels, &manifest.variants[*n]);
+        let unit = |n: &usize| {
+            let (kernels, entry) = entry(n);
+            Unit { kernels, ptx: &entry.ptx.name, cubin: entry.cubin.as_ref().map(|cubin| cubin.file.name.as_str()) }
+        };
+        let units: Vec<Unit> = members.iter().map(unit).collect();
+        let mut files = Vec::new();
+        if kinds.rust {
+            files.push((format!("{name}_cudarc.rs"), launcher::rust_cudarc(&name, &units)?));
+            files.push((format!("{name}_warploom.rs"), launcher::rust_warploom(&name, &units)?));
+        }
+        if kinds.c {
+            let written = launcher::c(&name, &units)?;
+            files.extend([(format!("{name}.h"), written.header), (format!("{name}.c"), written.source)]);
+        }
+        for (file, text) in files {
+            artifact::write_text(folder, &file, &text)?;
+            show::note(format_args!("wrote {}", folder.join(file).display()));
+        }
+    }
+    Ok(())
+}
+
+/// The variants of each program, by their places: those of one name whose arguments differ in their extents alone. Programs of one name
+/// are numbered.
+fn programs(artifact: &Artifact) -> Vec<(String, Vec<usize>)> {
+    let taken = |arg: &Arg| (arg.name.clone(), arg.dtype, arg.shape.len(), arg.access);
+    let mut groups: Vec<(String, Vec<_>, Vec<usize>)> = Vec::new();
+    for (n, variant) in artifact.variants.iter().enumerate() {
+        let (name, args) = (&variant.kernels.name, variant.kernels.args.iter().map(taken).collect::<Vec<_>>());
+        match groups.iter_mut().find(|(known, takes, _)| known == name && *takes == args) {
+            Some((_, _, members)) => members.push(n),
+            None => groups.push((name.clone(), args, vec![n])),
+        }
+    }
+    let numbered = |(n, (name, _, members)): (usize, &(String, Vec<_>, Vec<usize>))| {
+        let before = groups[..n].iter().filter(|(other, ..)| other == name).count();
+        let name = if before == 0 { name.clone() } else { format!("{name}_{}", before + 1) };
+        (name, members.clone())
+    };
+    groups.iter().enumerate().map(numbered).collect()
+}
