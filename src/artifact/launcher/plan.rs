@@ -117,6 +117,9 @@ impl<'a> Plan<'a> {
             if shape == shapes.len() {
                 shapes.push(own);
             }
+            if let (Some(file), None) = (unit.cubin, &unit.kernels.cubin) {
+                return Err(wrong(format!("{file} is to have the cubin of {name}, and the program has none")));
+            }
             let code = unit.kernels.cubin.as_ref().map(|code| chip_of(&code.chip)).transpose()?;
             placed.push(Placed {
                 unit,

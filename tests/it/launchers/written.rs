@@ -93,6 +93,8 @@ fn units_of_two_programs_have_no_launcher() {
     assert_eq!(changed(|k| k.kernels[0].grid[1] = 0), odd);
     assert_eq!(changed(|k| k.kernels[0].params[0] = Param::Workspace(0)), odd);
     let path = Unit { ptx: "../vec_add.ptx", ..unit(&small) };
+    let cubin = Unit { cubin: Some("vec_add.cubin"), ..unit(&small) };
+    assert_eq!(refusal("sum", &[cubin]), "vec_add.cubin is to have the cubin of sum, and the program has none");
     assert_eq!(refusal("sum", &[path]), "`../vec_add.ptx` is no plain name of a file beside the launcher");
 }
 
