@@ -102,8 +102,11 @@ impl Tuner<'_> {
         let mut out = Outcome::default();
         let numbers = self.planned(&mut out, stop, say)?;
         let mut known: HashMap<String, Vec<Trial>> = HashMap::new();
-        for trial in journal.as_deref().map(|j| j.record().trials.clone()).unwrap_or_default() {
-            known.entry(trial.schedule.clone()).or_default().push(trial);
+        if let Some(record) = journal.as_deref().map(Journal::record) {
+            out.runoffs.clone_from(&record.runoffs);
+            for trial in &record.trials {
+                known.entry(trial.schedule.clone()).or_default().push(trial.clone());
+            }
         }
         let (mut left, mut texts): (Vec<Configuration>, HashSet<String>) = Default::default();
         for configuration in numbers.iter().filter_map(|n| self.space.configuration(*n)) {
@@ -426,6 +429,23 @@ mod tests {
         assert!(runoff.schedules.is_sorted());
         // The first in the order of the texts is twice as fast.
         assert_eq!(outcome.winner().unwrap().schedule, runoff.schedules[0]);
+    }
+
+    #[test]
+    fn a_runoff_of_the_record_decides_again() {
+        let (space, path) =
+            (space("3,20", "2,5"), std::env::temp_dir().join(format!("warploom-runoff-{}", std::process::id())));
+        let run = Run { space: String::new(), seed: 1, compiler: String::new(), driver: None, clocks: None };
+        let header = Header::new(space.program(), &space.target(), "a device", run);
+        let mut found = || {
+            let (mut journal, _) = Journal::open(&path, &header).unwrap();
+            tuner(&space, 4, true).run(Some(&mut journal), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()
+        };
+        let (first, second) = (found(), found());
+        assert_eq!((first.runoffs.len(), &second.runoffs), (1, &first.runoffs));
+        assert_eq!(first.winner().unwrap(), second.winner().unwrap());
+        assert_eq!(first.winner().unwrap().schedule, first.runoffs[0].schedules[0]);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]
