@@ -437,7 +437,7 @@ mod tests {
             (space("3,20", "2,5"), std::env::temp_dir().join(format!("warploom-runoff-{}", std::process::id())));
         let run = Run { space: String::new(), seed: 1, compiler: String::new(), driver: None, clocks: None };
         let header = Header::new(space.program(), &space.target(), "a device", run);
-        let mut found = || {
+        let found = || {
             let (mut journal, _) = Journal::open(&path, &header).unwrap();
             tuner(&space, 4, true).run(Some(&mut journal), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()
         };

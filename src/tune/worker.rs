@@ -145,7 +145,7 @@ impl Running {
         // The message of a panic is the line after that of its place; a backtrace may follow.
         let panic = lines.clone().skip_while(|l| !l.contains(" panicked at ")).nth(1);
         let said = panic.or_else(|| lines.next_back());
-        let (kind, how) = status.map_or((Status::Crashed, "it is lost".to_string()), |s| end_of(s));
+        let (kind, how) = status.map_or((Status::Crashed, "it is lost".to_string()), end_of);
         let kind = if complaint.contains("memory allocation of ") { Status::Memory } else { kind };
         let why = said.map_or(how.clone(), |said| format!("{how}: {said}"));
         Answer::because(number, kind, format!("the worker ended without an answer: {why}"))
