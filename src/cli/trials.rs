@@ -80,7 +80,7 @@ impl Shown {
 
 /// Microseconds, or predicted cycles.
 pub fn value(trial: &Trial) -> String {
-    match (trial.us, trial.cycles) {
+    match (trial.found.us, trial.found.cycles) {
         (Some(us), _) => format!("{us:.2} us"),
         (None, Some(cycles)) => format!("{cycles:.0} cycles"),
         (None, None) => "-".into(),
@@ -89,7 +89,7 @@ pub fn value(trial: &Trial) -> String {
 
 /// The value of a trial, or why it has none.
 fn became(trial: &Trial) -> String {
-    if trial.status == Status::Ok { value(trial) } else { reason(trial) }
+    if trial.found.status == Status::Ok { value(trial) } else { reason(trial) }
 }
 
 /// A trial as a line of JSON.
@@ -108,7 +108,7 @@ pub fn json(value: &serde_json::Value) -> Result<()> {
 pub fn result(space: &Space, outcome: &Outcome) -> serde_json::Value {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for trial in &outcome.trials {
-        *counts.entry(trial.status.name()).or_default() += 1;
+        *counts.entry(trial.found.status.name()).or_default() += 1;
     }
     serde_json::json!({
         "best": outcome.winner(), "configurations": space.count(), "predicted": outcome.predicted, "trials": outcome.trials.len(),
@@ -131,7 +131,7 @@ pub fn report(space: &Space, outcome: &Outcome) {
         outcome.trials.len() - right
     ));
     reasons(outcome.unpredicted.clone(), &outcome.trials);
-    let unchecked = outcome.trials.iter().filter(|t| t.value().is_some() && t.error_ratio.is_none()).count();
+    let unchecked = outcome.trials.iter().filter(|t| t.value().is_some() && t.found.error_ratio.is_none()).count();
     if unchecked > 0 {
         show::line(format_args!("  {unchecked} not checked: no instance that the simulator runs takes their steps"));
     }
@@ -164,10 +164,10 @@ pub fn table(trials: &[Trial], winner: Option<&Trial>) {
     let is_winner = |t: &Trial| winner.is_some_and(|w| w.schedule == t.schedule);
     ranked.sort_by(|a, b| is_winner(b.1).cmp(&is_winner(a.1)).then(a.0.total_cmp(&b.0)));
     let Some((best, first)) = ranked.first().copied() else { return };
-    let unit = if first.us.is_some() { "us" } else { "predicted cycles" };
+    let unit = if first.found.us.is_some() { "us" } else { "predicted cycles" };
     let mut table = show::table(&["", "configuration", unit, "of the best"]);
     for (n, (own, trial)) in ranked.iter().take(ROWS).enumerate() {
-        let digits = if trial.us.is_some() { 2 } else { 0 };
+        let digits = if trial.found.us.is_some() { 2 } else { 0 };
         table.add_row([
             (n + 1).to_string(),
             trial.name.clone(),

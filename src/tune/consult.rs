@@ -44,15 +44,14 @@ pub fn parse(text: &str, target: Option<Target>, records: &[Record]) -> Result<S
 mod tests {
     use super::*;
     use crate::tune::records::{Header, Run, Trial};
-    use crate::tune::{Status, records::NO_DEVICE};
+    use crate::tune::{Found, Status, records::NO_DEVICE};
 
     fn record(text: &str) -> Record {
         let s = Schedule::parse(text).unwrap();
         let run = Run { space: String::new(), seed: 1, compiler: String::new(), driver: None, clocks: None };
         let header = Header::new(&s.program, &s.target, NO_DEVICE, run);
-        let (name, status, schedule) = ("only".into(), Status::Ok, s.to_string());
-        let (us, noise, error_ratio, code, error) = (None, None, None, None, None);
-        let trial = Trial { name, status, cycles: Some(1.0), us, noise, error_ratio, code, error, schedule };
+        let found = Found { cycles: Some(1.0), ..Found::new(Status::Ok) };
+        let trial = Trial { name: "only".into(), found, schedule: s.to_string() };
         Record { header, trials: vec![trial], runoffs: Vec::new() }
     }
 

@@ -1,7 +1,7 @@
 //! Trials on a device: the kernels of a folder are checked, then timed.
 
 use super::judge::{Judge, arguments};
-use super::protocol::{Answer, Job, Status};
+use super::protocol::{Answer, Found, Job, Status};
 use crate::array::Array;
 use crate::artifact::Artifact;
 use crate::error::{Code, Error, Fault, Result};
@@ -67,7 +67,7 @@ impl Clocked {
         match self.bench.row(&described(job, &data, &kernels, &judge)) {
             Ok(row) => {
                 let (us, noise, error_ratio) = (Some(row.us), Some(row.noise), Some(row.error));
-                Ok(Answer { us, noise, error_ratio, ..Answer::new(job.number, Status::Ok) })
+                Ok(Answer::new(job.number, Found { us, noise, error_ratio, ..Found::new(Status::Ok) }))
             }
             Err(e) => Ok(answer(job.number, &e)),
         }
@@ -80,9 +80,10 @@ impl Clocked {
         let judge = |after: &[Array]| data.judge.worst(after);
         let [a, b] = kernels.each_ref().map(|kernels| described(job, &data, kernels, &judge));
         match self.bench.runoff([&a, &b]) {
-            Ok(found) => {
-                let (us, noise, ratio) = (Some(found.us[0]), Some(found.noise), Some(found.ratio));
-                Ok(Answer { us, noise, ratio, ..Answer::new(job.number, Status::Ok) })
+            Ok(turns) => {
+                let (us, noise, ratio) = (Some(turns.us[0]), Some(turns.noise), Some(turns.ratio));
+                let found = Found { us, noise, ..Found::new(Status::Ok) };
+                Ok(Answer { ratio, ..Answer::new(job.number, found) })
             }
             Err(e) => Ok(answer(job.number, &e)),
         }
@@ -124,5 +125,5 @@ fn answer(number: u64, error: &Error) -> Answer {
         (_, Fault::Chip) => Status::Refused,
         _ => Status::Failed,
     };
-    Answer { status, ..Answer::of_error(number, error) }
+    Answer::new(number, Found { status, ..Found::of_error(error) })
 }

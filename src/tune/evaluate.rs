@@ -2,7 +2,7 @@
 
 use super::cost::predicted_cycles;
 use super::judge::{Judge, arguments, halved};
-use super::protocol::{Answer, Job, Status, Task};
+use super::protocol::{Answer, Found, Job, Status, Task};
 use crate::analysis::{CostReport, cost_report};
 #[cfg(feature = "compile")]
 use crate::artifact::{Artifact, Variant};
@@ -49,7 +49,7 @@ impl Evaluator {
 
     /// Does a job.
     pub fn answer(&self, job: &Job) -> Answer {
-        self.done(job).unwrap_or_else(|e| Answer::of_error(job.number, &e))
+        self.done(job).unwrap_or_else(|e| Answer::new(job.number, Found::of_error(&e)))
     }
 
     /// Whether the device is lost to the jobs after this one: the process has to end.
@@ -73,28 +73,29 @@ impl Evaluator {
             _ => with_ptx(report, &lowered, &schedule)?,
         };
         let cycles = Some(predicted_cycles(&report));
-        let answer = Answer { cycles, ..Answer::new(job.number, Status::Ok) };
-        if job.task == Task::Check { self.checked(job, &schedule, answer) } else { Ok(answer) }
+        let found = Found { cycles, ..Found::new(Status::Ok) };
+        let found = if job.task == Task::Check { self.checked(job, &schedule, found)? } else { found };
+        Ok(Answer::new(job.number, found))
     }
 
-    /// Runs a small instance and compares the result with the reference. Without an instance the answer has no `error_ratio`.
-    fn checked(&self, job: &Job, schedule: &Schedule, answer: Answer) -> Result<Answer> {
+    /// Runs a small instance and compares the result with the reference. Without an instance there is no `error_ratio`.
+    fn checked(&self, job: &Job, schedule: &Schedule, found: Found) -> Result<Found> {
         let too_large = |s: &Schedule| te::operations(&s.program) > CHECKED_OPERATIONS;
         let halved = || Some(halved(schedule, &too_large)).filter(|s| !too_large(s));
         let Some(instance) = validate::instance(schedule, CHECKED_OPERATIONS)?.or_else(halved) else {
-            return Ok(answer);
+            return Ok(found);
         };
         let lowered = lower(&instance.scheduled()?, &instance.target)?;
         let mut arrays = arguments(&instance.program, job.seed)?;
         let judge = Judge::new(&instance.program, &arrays)?;
         // What the simulator refuses is no refusal of the schedule.
         if let Err(e) = sim::run_lowered(&lowered, Mode::Real, &mut arrays) {
-            return Ok(Answer { status: Status::Failed, cycles: answer.cycles, ..Answer::of_error(job.number, &e) });
+            return Ok(Found { status: Status::Failed, cycles: found.cycles, ..Found::of_error(&e) });
         }
         if (self.tamper)(job) {
             arrays.iter_mut().for_each(|a| a.bytes.fill(0x55));
         }
-        judged(answer, judge.worst(&arrays))
+        judged(found, judge.worst(&arrays))
     }
 
     #[cfg(feature = "runtime")]
@@ -113,12 +114,11 @@ impl Evaluator {
     }
 }
 
-/// The answer with the largest error over its bound; wrong where that is above 1 or no number.
-fn judged(answer: Answer, worst: Result<f64>) -> Result<Answer> {
-    let wrong =
-        |e: &Error| Answer { status: Status::Wrong, cycles: answer.cycles, ..Answer::of_error(answer.number, e) };
+/// With the largest error over its bound; wrong where that is above 1 or no number.
+fn judged(found: Found, worst: Result<f64>) -> Result<Found> {
+    let wrong = |e: &Error| Found { status: Status::Wrong, cycles: found.cycles, ..Found::of_error(e) };
     match worst {
-        Ok(worst) if worst <= 1.0 => Ok(Answer { error_ratio: Some(worst), ..answer }),
+        Ok(worst) if worst <= 1.0 => Ok(Found { error_ratio: Some(worst), ..found }),
         Ok(worst) => Ok(wrong(&Error::bug(Code::MeasureWrong, format!("an error is {worst:.3} times its bound")))),
         Err(e) if e.code() == Code::ReferenceBound => Ok(wrong(&e)),
         Err(e) => Err(e),
@@ -190,20 +190,24 @@ mod tests {
     fn a_right_schedule_has_cycles_and_a_wrong_result_has_none_to_compare() {
         let right = Evaluator::new(Box::new(|_| false));
         let answer = right.answer(&job(Task::Check, TEXT));
-        assert_eq!((answer.status, answer.number), (Status::Ok, 7), "{answer:?}");
-        assert!(answer.cycles.unwrap() > 100.0 && answer.error_ratio.unwrap() < 1.0, "{answer:?}");
-        assert_eq!(right.answer(&job(Task::Predict, TEXT)).cycles, answer.cycles);
+        assert_eq!((answer.found.status, answer.number), (Status::Ok, 7), "{answer:?}");
+        assert!(answer.found.cycles.unwrap() > 100.0 && answer.found.error_ratio.unwrap() < 1.0, "{answer:?}");
+        assert_eq!(right.answer(&job(Task::Predict, TEXT)).found.cycles, answer.found.cycles);
         let wrong = Evaluator::new(Box::new(|job| job.name == "only"));
-        assert_eq!(wrong.answer(&job(Task::Check, TEXT)).status, Status::Wrong);
+        assert_eq!(wrong.answer(&job(Task::Check, TEXT)).found.status, Status::Wrong);
     }
 
     #[test]
     fn what_a_step_or_the_chip_refuses_is_refused() {
         let evaluator = Evaluator::new(Box::new(|_| false));
         let step = evaluator.answer(&job(Task::Check, "vec_add 64; target sm_80; split x ? 4"));
-        assert_eq!((step.status, step.code.as_deref()), (Status::Refused, Some("step.loop")), "{step:?}");
+        assert_eq!((step.found.status, step.found.code.as_deref()), (Status::Refused, Some("step.loop")), "{step:?}");
         let chip = evaluator.answer(&job(Task::Check, "vec_add 4096; target sm_80; bind i threadIdx.x"));
-        assert_eq!((chip.status, chip.code.as_deref()), (Status::Refused, Some("admit.threads")), "{chip:?}");
+        assert_eq!(
+            (chip.found.status, chip.found.code.as_deref()),
+            (Status::Refused, Some("admit.threads")),
+            "{chip:?}"
+        );
     }
 
     #[test]
@@ -215,7 +219,7 @@ mod tests {
         let answers: Vec<Answer> =
             out.split(|b| *b == b'\n').filter(|l| !l.is_empty()).map(|l| serde_json::from_slice(l).unwrap()).collect();
         assert_eq!(answers.len(), 2);
-        assert!(answers.iter().all(|a| a.status == Status::Ok));
+        assert!(answers.iter().all(|a| a.found.status == Status::Ok));
         let error = serve(&evaluator, ["rubbish".to_string()], &mut Vec::new(), &|_| {}).unwrap_err();
         assert_eq!(error.code(), Code::TuneProtocol);
     }

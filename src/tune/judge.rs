@@ -31,7 +31,7 @@ pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
         };
         let shape = shape.and_then(|s| s.into_iter().map(|e| usize::try_from(e).ok()).collect::<Option<Vec<usize>>>());
         let Some(shape) = shape else {
-            return Err(Error::bug(Code::CliParameter, format!("parameter {} has no constant shape", buffer.name)));
+            return Err(Error::bug(Code::ReferenceShape, format!("parameter {} has no constant shape", buffer.name)));
         };
         if written.contains(id) {
             return Array::poisoned(buffer.dtype, &shape);

@@ -28,7 +28,7 @@ pub use consult::{parse, recommend, recorded};
 pub use cost::predicted_cycles;
 pub use evaluate::{Evaluator, Tamper, serve};
 pub use judge::{Judge, arguments, halved};
-pub use protocol::{Answer, Job, Status, Task};
+pub use protocol::{Answer, Found, Job, Status, Task};
 pub use records::{Damage, Header, Journal, Record, Run, Runoff, Trial};
 pub use search::{Event, Outcome, Tuner, reason};
 pub use space::{Configuration, Knob, Space, format};

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// device takes about a second.
 const PREDICTED_PER_TRIAL: u64 = 8;
 
-/// The best configurations whose neighbours are predicted in a round.
+/// The best configurations whose adjacent configurations are predicted in a round.
 const BEST_OF_A_ROUND: usize = 8;
 
-/// Half of the predictions are a random sample, the others are neighbours of the best.
+/// Half of the predictions are a random sample, the others are adjacent to the best.
 const SAMPLED_SHARE: u64 = 2;
 
 /// What has been predicted of a space, and what is next.
@@ -61,7 +61,7 @@ impl<'s> Plan<'s> {
             }
         } else {
             let best: Vec<u64> = self.ranked.values().copied().take(BEST_OF_A_ROUND).collect();
-            let near = best.into_iter().flat_map(|n| self.space.neighbours(n));
+            let near = best.into_iter().flat_map(|n| self.space.adjacent(n));
             let mut near: Vec<u64> = near.filter(|n| !self.seen.contains(n)).collect();
             near.sort_unstable();
             near.dedup();

@@ -116,26 +116,21 @@ impl Status {
     }
 }
 
-/// An answer.
+/// What is known of a configuration after a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Answer {
-    /// The number of the job.
-    pub number: u64,
+pub struct Found {
     /// What became of it.
     pub status: Status,
     /// Predicted cycles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cycles: Option<f64>,
-    /// Microseconds of a launch; of a runoff those of the first.
+    /// Microseconds of a launch: the median.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub us: Option<f64>,
-    /// How far the measurement strays ([`crate::tune::Trial::noise`]).
+    /// How far samples of the same kernels stray from each other, as a share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
-    /// Of a runoff: the time of the second over that of the first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ratio: Option<f64>,
     /// The largest error over its bound, where the result was checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_ratio: Option<f64>,
@@ -145,31 +140,50 @@ pub struct Answer {
     /// What went wrong, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+impl Found {
+    /// Without figures.
+    pub fn new(status: Status) -> Found {
+        Found { status, cycles: None, us: None, noise: None, error_ratio: None, code: None, error: None }
+    }
+
+    /// What an error says: refused where the schedule or the chip is at fault, failed otherwise.
+    pub fn of_error(error: &Error) -> Found {
+        let status = match error.fault() {
+            Fault::Input | Fault::Chip => Status::Refused,
+            Fault::Machine | Fault::Bug => Status::Failed,
+        };
+        Found { code: Some(error.code().to_string()), error: Some(error.message().into()), ..Found::new(status) }
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The number of the job.
+    pub number: u64,
+    /// What was found.
+    #[serde(flatten)]
+    pub found: Found,
+    /// Of a runoff: the time of the second over that of the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
     /// Whether the worker ends after this answer: its device is lost.
     #[serde(default)]
     pub is_last: bool,
 }
 
 impl Answer {
-    /// One without figures.
-    pub fn new(number: u64, status: Status) -> Answer {
-        let (cycles, us, noise, ratio, error_ratio, code, error) = (None, None, None, None, None, None, None);
-        Answer { number, status, cycles, us, noise, ratio, error_ratio, code, error, is_last: false }
+    /// The answer to the job of this number.
+    pub fn new(number: u64, found: Found) -> Answer {
+        Answer { number, found, ratio: None, is_last: false }
     }
 
     /// One that says what went wrong.
     pub fn because(number: u64, status: Status, error: impl Into<String>) -> Answer {
-        Answer { error: Some(error.into()), ..Answer::new(number, status) }
-    }
-
-    /// That of an error: refused where the schedule or the chip is at fault, failed otherwise.
-    pub fn of_error(number: u64, error: &Error) -> Answer {
-        let status = match error.fault() {
-            Fault::Input | Fault::Chip => Status::Refused,
-            Fault::Machine | Fault::Bug => Status::Failed,
-        };
-        let code = Some(error.code().to_string());
-        Answer { code, ..Answer::because(number, status, error.message()) }
+        Answer::new(number, Found { error: Some(error.into()), ..Found::new(status) })
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! Records of one program, chip and device merge into the same bytes in any order. A record holds schedules as text, never binaries.
 
-use super::protocol::Status;
+use super::protocol::{Found, Status};
 use super::space::{Space, program_text};
 use crate::artifact::checksum;
 use crate::error::{Code, Error, Result, counted};
@@ -113,26 +113,9 @@ impl Header {
 pub struct Trial {
     /// The choices, `i1=8 j1=16`.
     pub name: String,
-    /// What became of it.
-    pub status: Status,
-    /// Predicted cycles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cycles: Option<f64>,
-    /// Microseconds of a launch: the median.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub us: Option<f64>,
-    /// How far samples of the same kernels stray from each other, as a share.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub noise: Option<f64>,
-    /// The largest error over its bound, where the result was checked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error_ratio: Option<f64>,
-    /// The code of the error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub code: Option<String>,
-    /// What went wrong.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
+    /// What was found.
+    #[serde(flatten)]
+    pub found: Found,
     /// The schedule's text; what the text of the space says where that is no schedule.
     pub schedule: String,
 }
@@ -140,7 +123,8 @@ pub struct Trial {
 impl Trial {
     /// What the tuner makes small: microseconds, without them predicted cycles; `None` unless the status is [`Status::Ok`].
     pub fn value(&self) -> Option<f64> {
-        self.us.or(self.cycles).filter(|v| self.status == Status::Ok && v.is_finite())
+        let Found { status, us, cycles, .. } = &self.found;
+        us.or(*cycles).filter(|v| *status == Status::Ok && v.is_finite())
     }
 }
 
@@ -540,8 +524,8 @@ mod tests {
 
     fn trial(block: u32, us: f64) -> Trial {
         let schedule = format!("vec_add 1024\ntarget sm_80\nsplit i ? {block} -> i0 i1\n");
-        let (status, us, name) = (Status::Ok, Some(us), format!("i1={block}"));
-        Trial { name, status, cycles: None, us, noise: None, error_ratio: None, code: None, error: None, schedule }
+        let found = Found { us: Some(us), ..Found::new(Status::Ok) };
+        Trial { name: format!("i1={block}"), found, schedule }
     }
 
     fn record(seed: u64, trials: &[(u32, f64)]) -> Record {
@@ -631,7 +615,7 @@ mod tests {
         assert_eq!(record.winner().unwrap().name, "i1=128");
         assert!(record.schedule().unwrap().to_string().contains("? 128"));
         for trial in &mut record.trials {
-            trial.status = Status::Wrong;
+            trial.found.status = Status::Wrong;
         }
         assert_eq!(record.schedule().unwrap_err().code(), Code::TuneNone);
     }

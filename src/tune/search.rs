@@ -1,7 +1,7 @@
 //! The search: which configurations are tried, by which processes, and what comes of it.
 
 use super::plan::Plan;
-use super::protocol::{Answer, Job, Status, Task};
+use super::protocol::{Answer, Found, Job, Status, Task};
 use super::records::{Journal, Runoff, Trial, ranked, winner};
 use super::space::{Configuration, Space};
 use super::worker::Place;
@@ -102,8 +102,11 @@ impl Tuner<'_> {
         let mut out = Outcome::default();
         let numbers = self.planned(&mut out, stop, say)?;
         let mut known: HashMap<String, Vec<Trial>> = HashMap::new();
-        for trial in journal.as_deref().map(|j| j.record().trials.clone()).unwrap_or_default() {
-            known.entry(trial.schedule.clone()).or_default().push(trial);
+        if let Some(record) = journal.as_deref().map(Journal::record) {
+            out.runoffs.clone_from(&record.runoffs);
+            for trial in &record.trials {
+                known.entry(trial.schedule.clone()).or_default().push(trial.clone());
+            }
         }
         let (mut left, mut texts): (Vec<Configuration>, HashSet<String>) = Default::default();
         for configuration in numbers.iter().filter_map(|n| self.space.configuration(*n)) {
@@ -118,7 +121,7 @@ impl Tuner<'_> {
         let mut done = texts.len() - left.len();
         say(&Event::Planned { trials: texts.len(), known: done })?;
         let mut keep = |out: &mut Outcome, configuration: &Configuration, answer: Answer| {
-            if answer.status == Status::Stopped {
+            if answer.found.status == Status::Stopped {
                 return Ok(());
             }
             let trial = trial(configuration, answer);
@@ -168,8 +171,8 @@ impl Tuner<'_> {
             let of = plan.budget() as usize;
             let mut found = Vec::new();
             self.all(Task::Predict, &next, None, stop, &mut |c, answer| {
-                out.predicted += usize::from(answer.status != Status::Stopped);
-                match (answer.status, answer.cycles) {
+                out.predicted += usize::from(answer.found.status != Status::Stopped);
+                match (answer.found.status, answer.found.cycles) {
                     (Status::Stopped, _) => {}
                     (Status::Ok, Some(cycles)) => found.push((c.number, cycles)),
                     _ => *out.unpredicted.entry(reason(&trial(c, answer))).or_default() += 1,
@@ -191,10 +194,10 @@ impl Tuner<'_> {
     ) -> Result<Vec<(&'c Configuration, PathBuf)>> {
         let Some((_, folder)) = &self.clock else { return Ok(Vec::new()) };
         let mut compiled: Vec<(u64, &Configuration)> = Vec::new();
-        self.all(Task::Compile, left, Some(folder), stop, &mut |c, answer| match answer.status {
+        self.all(Task::Compile, left, Some(folder), stop, &mut |c, answer| match answer.found.status {
             Status::Ok => {
                 let own = left.iter().find(|own| own.number == c.number);
-                compiled.extend(own.map(|own| (answer.cycles.unwrap_or(0.0).max(0.0).to_bits(), own)));
+                compiled.extend(own.map(|own| (answer.found.cycles.unwrap_or(0.0).max(0.0).to_bits(), own)));
                 Ok(())
             }
             _ => keep(c, answer),
@@ -209,7 +212,7 @@ impl Tuner<'_> {
             return Err(Error::bug(Code::TuneProtocol, "no worker measures"));
         };
         match stop.load(Ordering::Relaxed) {
-            true => Ok(Answer::new(job.number, Status::Stopped)),
+            true => Ok(Answer::new(job.number, Found::new(Status::Stopped))),
             false => place.ask(job, stop),
         }
     }
@@ -235,7 +238,7 @@ impl Tuner<'_> {
                         let number = next.lock().unwrap_or_else(PoisonError::into_inner).next();
                         let Some(at) = number.filter(|_| !halt.load(Ordering::Relaxed)) else { return };
                         let answer = match &all[at].schedule {
-                            Err(e) => Ok(Answer::of_error(at as u64, e)),
+                            Err(e) => Ok(Answer::new(at as u64, Found::of_error(e))),
                             Ok(_) => {
                                 let folders = folder.map(|f| f.join(all[at].number.to_string())).into_iter().collect();
                                 place.ask(&job((space, seed), at as u64, task, &all[at], folders), halt)
@@ -277,7 +280,7 @@ impl Tuner<'_> {
             let own = vec![folder.join(format!("runoff-{n}"))];
             folders.extend(own.iter().cloned());
             let job = of(n as u64, Task::Compile, schedule, own);
-            if place.ask(&job, stop)?.status != Status::Ok {
+            if place.ask(&job, stop)?.found.status != Status::Ok {
                 return Ok(None);
             }
         }
@@ -311,9 +314,7 @@ fn received<T>(
 }
 
 fn trial(configuration: &Configuration, answer: Answer) -> Trial {
-    let Answer { status, cycles, us, noise, error_ratio, code, error, .. } = answer;
-    let (name, schedule) = (configuration.name.clone(), configuration.text.clone());
-    Trial { name, status, cycles, us, noise, error_ratio, code, error, schedule }
+    Trial { name: configuration.name.clone(), found: answer.found, schedule: configuration.text.clone() }
 }
 
 /// The trial with the least value, the first of equal ones.
@@ -324,9 +325,9 @@ fn best(trials: &[Trial]) -> Option<&Trial> {
 
 /// Why a trial has no value, as counts are kept: `refused [split.2]: ..`.
 pub fn reason(trial: &Trial) -> String {
-    let code = trial.code.as_ref().map_or(String::new(), |code| format!(" [{code}]"));
-    let error = trial.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
-    format!("{}{code}{error}", trial.status.name())
+    let code = trial.found.code.as_ref().map_or(String::new(), |code| format!(" [{code}]"));
+    let error = trial.found.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+    format!("{}{code}{error}", trial.found.status.name())
 }
 
 #[cfg(test)]
@@ -340,7 +341,7 @@ mod tests {
     impl Place for Product {
         fn ask(&mut self, job: &Job, stop: &AtomicBool) -> Result<Answer> {
             if stop.load(Ordering::Relaxed) {
-                return Ok(Answer::new(job.number, Status::Stopped));
+                return Ok(Answer::new(job.number, Found::new(Status::Stopped)));
             }
             let numbers = job.name.split(' ').filter_map(|word| word.split_once('=')?.1.parse::<f64>().ok());
             let numbers: Vec<f64> = numbers.collect();
@@ -353,7 +354,8 @@ mod tests {
             let (cycles, us) =
                 (Some(numbers.iter().product()), (job.task == Task::Measure).then(|| numbers.iter().sum()));
             let ratio = (job.task == Task::Runoff).then_some(2.0);
-            Ok(Answer { cycles, us, ratio, ..Answer::new(job.number, Status::Ok) })
+            let found = Found { cycles, us, ..Found::new(Status::Ok) };
+            Ok(Answer { ratio, ..Answer::new(job.number, found) })
         }
     }
 
@@ -370,7 +372,7 @@ mod tests {
     }
 
     fn names(trials: &[Trial]) -> Vec<(&str, Status)> {
-        let mut all: Vec<_> = trials.iter().map(|t| (t.name.as_str(), t.status)).collect();
+        let mut all: Vec<_> = trials.iter().map(|t| (t.name.as_str(), t.found.status)).collect();
         all.sort();
         all
     }
@@ -400,7 +402,7 @@ mod tests {
         assert_eq!(names(&outcome.trials), wanted);
         assert_eq!(outcome.winner().unwrap().name, "a=3 b=2");
         assert_eq!((said.len(), said[0].as_str(), said[6].as_str()), (7, "planned 6 0", "6 a=3 b=2"));
-        assert_eq!(reason(outcome.trials.iter().find(|t| t.status == Refused).unwrap()), "refused: unlucky");
+        assert_eq!(reason(outcome.trials.iter().find(|t| t.found.status == Refused).unwrap()), "refused: unlucky");
     }
 
     #[test]
@@ -410,7 +412,7 @@ mod tests {
         let outcome = tuner(&space, 16, false).run(None, &AtomicBool::new(false), &mut |_| Ok(())).unwrap();
         assert_eq!(outcome.trials.len(), 16);
         assert!(outcome.predicted <= 128 && outcome.predicted > 64, "{}", outcome.predicted);
-        assert!(outcome.winner().unwrap().cycles.unwrap() <= 8.0, "{:?}", outcome.winner());
+        assert!(outcome.winner().unwrap().found.cycles.unwrap() <= 8.0, "{:?}", outcome.winner());
         let again = tuner(&space, 16, false).run(None, &AtomicBool::new(false), &mut |_| Ok(())).unwrap();
         assert_eq!(names(&again.trials), names(&outcome.trials));
     }
@@ -419,13 +421,31 @@ mod tests {
     fn on_a_device_times_decide_and_the_best_two_run_off() {
         let space = space("3,13,20", "2,5");
         let outcome = tuner(&space, 6, true).run(None, &AtomicBool::new(false), &mut |_| Ok(())).unwrap();
-        let timed: Vec<&str> = outcome.trials.iter().filter(|t| t.us.is_some()).map(|t| t.name.as_str()).collect();
+        let timed: Vec<&str> =
+            outcome.trials.iter().filter(|t| t.found.us.is_some()).map(|t| t.name.as_str()).collect();
         // Compiled first, then timed in the order of the predictions.
         assert_eq!(timed, ["a=3 b=2", "a=3 b=5", "a=20 b=2", "a=20 b=5"]);
         let [runoff] = &outcome.runoffs[..] else { panic!("{:?}", outcome.runoffs) };
         assert!(runoff.schedules.is_sorted());
         // The first in the order of the texts is twice as fast.
         assert_eq!(outcome.winner().unwrap().schedule, runoff.schedules[0]);
+    }
+
+    #[test]
+    fn a_runoff_of_the_record_decides_again() {
+        let (space, path) =
+            (space("3,20", "2,5"), std::env::temp_dir().join(format!("warploom-runoff-{}", std::process::id())));
+        let run = Run { space: String::new(), seed: 1, compiler: String::new(), driver: None, clocks: None };
+        let header = Header::new(space.program(), &space.target(), "a device", run);
+        let found = || {
+            let (mut journal, _) = Journal::open(&path, &header).unwrap();
+            tuner(&space, 4, true).run(Some(&mut journal), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()
+        };
+        let (first, second) = (found(), found());
+        assert_eq!((first.runoffs.len(), &second.runoffs), (1, &first.runoffs));
+        assert_eq!(first.winner().unwrap(), second.winner().unwrap());
+        assert_eq!(first.winner().unwrap().schedule, first.runoffs[0].schedules[0]);
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -181,7 +181,7 @@ impl Space {
     }
 
     /// The configurations that differ from this one in one knob, by one place in its choices.
-    pub fn neighbours(&self, number: u64) -> Vec<u64> {
+    pub fn adjacent(&self, number: u64) -> Vec<u64> {
         let Source::Text { knobs, .. } = &self.source else { return Vec::new() };
         let own = chosen(knobs, number);
         let mut out = Vec::new();
@@ -449,10 +449,10 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_differ_in_one_choice() {
+    fn adjacent_configurations_differ_in_one_choice() {
         let space = Space::parse(TEXT, None, None).unwrap();
         let near: BTreeSet<String> =
-            space.neighbours(5).into_iter().map(|n| space.configuration(n).unwrap().name).collect();
+            space.adjacent(5).into_iter().map(|n| space.configuration(n).unwrap().name).collect();
         assert_eq!(space.configuration(5).unwrap().name, "i1=64 v=1 line5=4");
         let wanted = ["i1=32 v=1 line5=4", "i1=128 v=1 line5=4", "i1=64 v=4 line5=4", "i1=64 v=1 line5=2"];
         assert_eq!(near, wanted.iter().map(|s| s.to_string()).collect());

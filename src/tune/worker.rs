@@ -1,7 +1,7 @@
 //! A worker process from its parent's side: started when a job needs it, killed at a deadline, above a limit of memory, or when its answer
 //! is none; what becomes of it is the answer to the job, and the next job gets a new process.
 
-use super::protocol::{Answer, Job, Status};
+use super::protocol::{Answer, Found, Job, Status};
 use crate::error::{Code, Error, Result};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -100,7 +100,7 @@ impl Place for Worker<'_> {
                 Ok(Some(line)) => break parsed(job.number, &line),
                 Ok(None) | Err(RecvTimeoutError::Disconnected) => break running.ended(job.number),
                 Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
-                    break Answer::new(job.number, Status::Stopped);
+                    break Answer::new(job.number, Found::new(Status::Stopped));
                 }
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -114,7 +114,7 @@ impl Place for Worker<'_> {
                 break Answer::because(job.number, Status::Memory, error);
             }
         };
-        let lives = matches!(answer.status, Status::Ok | Status::Refused | Status::Wrong | Status::Failed);
+        let lives = matches!(answer.found.status, Status::Ok | Status::Refused | Status::Wrong | Status::Failed);
         if !lives || answer.is_last {
             self.running = None;
         }
@@ -145,7 +145,7 @@ impl Running {
         // The message of a panic is the line after that of its place; a backtrace may follow.
         let panic = lines.clone().skip_while(|l| !l.contains(" panicked at ")).nth(1);
         let said = panic.or_else(|| lines.next_back());
-        let (kind, how) = status.map_or((Status::Crashed, "it is lost".to_string()), |s| end_of(s));
+        let (kind, how) = status.map_or((Status::Crashed, "it is lost".to_string()), end_of);
         let kind = if complaint.contains("memory allocation of ") { Status::Memory } else { kind };
         let why = said.map_or(how.clone(), |said| format!("{how}: {said}"));
         Answer::because(number, kind, format!("the worker ended without an answer: {why}"))
@@ -257,11 +257,11 @@ mod tests {
             ("exit 0", Status::Crashed, "exit status 0"),
         ] {
             let [first, second] = asked(script);
-            assert_eq!((first.status, first.number), (status, 3), "{script}: {first:?}");
-            assert!(first.error.unwrap_or_default().contains(words), "{script}");
+            assert_eq!((first.found.status, first.number), (status, 3), "{script}: {first:?}");
+            assert!(first.found.error.unwrap_or_default().contains(words), "{script}");
             // The next job has a new worker, or the same where it lives.
             let wanted = if status == Status::Ok { Status::Crashed } else { status };
-            assert_eq!(second.status, wanted, "{script}: {second:?}");
+            assert_eq!(second.found.status, wanted, "{script}: {second:?}");
         }
     }
 
@@ -269,10 +269,10 @@ mod tests {
     fn a_worker_above_its_memory_is_killed_and_an_interrupt_ends_the_wait() {
         let options = WorkerOptions::new("/bin/sh".into(), vec!["-c".into(), "exec sleep 9".into()], LOOK * 100, 0);
         let stop = AtomicBool::new(false);
-        assert_eq!(Worker::new(&options).ask(&job(), &stop).unwrap().status, Status::Memory);
+        assert_eq!(Worker::new(&options).ask(&job(), &stop).unwrap().found.status, Status::Memory);
         let options = WorkerOptions { memory_bytes: u64::MAX, ..options };
         stop.store(true, Ordering::Relaxed);
-        assert_eq!(Worker::new(&options).ask(&job(), &stop).unwrap().status, Status::Stopped);
+        assert_eq!(Worker::new(&options).ask(&job(), &stop).unwrap().found.status, Status::Stopped);
         let options = WorkerOptions { program: "/nowhere".into(), ..options };
         assert_eq!(Worker::new(&options).ask(&job(), &stop).unwrap_err().code(), Code::TuneWorker);
     }

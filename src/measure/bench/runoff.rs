@@ -30,7 +30,7 @@ impl Bench {
             ours = check::upload(&self.device, program.args(), &job.args)?;
             check::check_uploaded(program, &ours, &job.args, job.judge)?;
         }
-        let sets = vec![Set { ours, library: Vec::new() }];
+        let sets = [Set { ours, library: Vec::new() }];
         let launch = |n: usize, set: &Set| programs[n].launch(&set.ours.iter().collect::<Vec<_>>());
         let (first, second) = (|set: usize| launch(0, &sets[set]), |set: usize| launch(1, &sets[set]));
         let mut timer = self.timer(4)?;

@@ -28,18 +28,18 @@ fn trials_are_checked_timed_and_run_off() {
         };
         for (block, own) in [32, 64].into_iter().zip(&folders) {
             let own = std::slice::from_ref(own);
-            assert_eq!(ask(Task::Compile, block, "right", own).status, Status::Ok);
+            assert_eq!(ask(Task::Compile, block, "right", own).found.status, Status::Ok);
             let answer = ask(Task::Measure, block, "right", own);
             // A kernel of the mock driver takes 10 us, and so does a mark.
-            assert!(answer.status == Status::Ok && (9.0..30.0).contains(&answer.us.unwrap()), "{answer:?}");
-            assert!(answer.error_ratio.unwrap() <= 1.0 && answer.noise.is_some(), "{answer:?}");
-            assert_eq!(ask(Task::Measure, block, "wrong", own).status, Status::Wrong);
+            assert!(answer.found.status == Status::Ok && (9.0..30.0).contains(&answer.found.us.unwrap()), "{answer:?}");
+            assert!(answer.found.error_ratio.unwrap() <= 1.0 && answer.found.noise.is_some(), "{answer:?}");
+            assert_eq!(ask(Task::Measure, block, "wrong", own).found.status, Status::Wrong);
         }
         let answer = ask(Task::Runoff, 32, "right", &folders);
-        assert!(answer.status == Status::Ok && (0.5..2.0).contains(&answer.ratio.unwrap()), "{answer:?}");
+        assert!(answer.found.status == Status::Ok && (0.5..2.0).contains(&answer.ratio.unwrap()), "{answer:?}");
         fs::remove_dir_all(&folder).unwrap();
         // Files that are gone are no kernels.
-        assert_ne!(ask(Task::Measure, 32, "right", &folders[..1]).status, Status::Ok);
+        assert_ne!(ask(Task::Measure, 32, "right", &folders[..1]).found.status, Status::Ok);
     });
 }
 
