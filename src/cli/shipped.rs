@@ -2,6 +2,7 @@
 
 use super::data::{self, Place};
 use super::{build, show, values};
+#[cfg(feature = "runtime")]
 use crate::array::Array;
 use crate::artifact::{Artifact, EXTENSION, MANIFEST, Variant};
 use crate::error::{Code, Error, Result};

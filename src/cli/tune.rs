@@ -1,8 +1,10 @@
 //! `warploom tune`: tries the schedules of a space in worker processes, and prints the best.
 
+#[cfg(feature = "runtime")]
+use super::data;
 use super::input::What;
 use super::trials::{self, Shown};
-use super::{data, input, memory, show};
+use super::{input, memory, show};
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::target::Target;
