@@ -204,6 +204,9 @@ fn packed(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
+/// What the address of workspace has to be a multiple of: as the driver aligns an allocation.
+pub const WORKSPACE_ALIGN: u64 = 256;
+
 /// A global buffer that lives only inside the program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]

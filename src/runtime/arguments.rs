@@ -3,7 +3,7 @@
 use super::buffer::describe;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::kernel::{Access, Arg, Chip, Kernel, Param};
+use crate::kernel::{Access, Arg, Chip, Kernel, Param, WORKSPACE_ALIGN};
 
 /// What is given for an argument.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +82,22 @@ pub(super) fn check_raw(program: &str, args: &[Arg], addresses: &[u64]) -> Resul
     args.iter()
         .zip(addresses)
         .try_for_each(|(arg, &address)| aligned(&format!("argument {} of {program}", arg.name), arg, address))
+}
+
+/// That there is an aligned address for each buffer of workspace.
+pub(super) fn check_workspace(program: &str, buffers: usize, workspace: &[u64]) -> Result<()> {
+    if workspace.len() != buffers {
+        let wanted = crate::error::counted(buffers, "buffer");
+        let message = format!("{program} has {wanted} of workspace, and {} were given", workspace.len());
+        return Err(Error::input(Code::LaunchWorkspace, message).help("one for each of Program::workspace_bytes"));
+    }
+    match workspace.iter().find(|address| **address == 0 || !address.is_multiple_of(WORKSPACE_ALIGN)) {
+        Some(address) => {
+            let message = format!("workspace of {program} must be at a multiple of {WORKSPACE_ALIGN}, and is at {address:#x}");
+            Err(Error::input(Code::LaunchWorkspace, message))
+        }
+        None => Ok(()),
+    }
 }
 
 fn overlaps(program: &str, args: &[Arg], given: &[Given]) -> Result<()> {

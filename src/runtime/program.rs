@@ -26,7 +26,7 @@ const PORTABLE_CLUSTER: u32 = 8;
 const RAISING: &str = "raising a kernel's limit";
 
 /// A program loaded on a device, with its workspace. Launches on the device's stream are in order; on several foreign
-/// streams at once they would share the workspace, so load the program once for each.
+/// streams at once they would share the workspace, so give each its own ([`Program::launch_raw_with`]).
 #[derive(Debug)]
 pub struct Program {
     device: Device,
@@ -210,7 +210,7 @@ impl Program {
     pub fn launch(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
         self.check(buffers)?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
-        self.enqueue(self.device.raw_stream(), &addresses)
+        self.enqueue(self.device.raw_stream(), &addresses, &self.own_workspace())
     }
 
     /// The checks of [`Program::launch`] alone.
@@ -244,7 +244,31 @@ impl Program {
     /// overlap others; no other launch of this program may run at the same time if it has workspace.
     pub unsafe fn launch_raw(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
         arguments::check_raw(&self.name, &self.args, addresses)?;
-        self.enqueue(stream, addresses)
+        self.enqueue(stream, addresses, &self.own_workspace())
+    }
+
+    /// As [`Program::launch_raw`], with workspace of the caller's: an address for each of [`Program::workspace_bytes`]. So launches of one
+    /// program may run at the same time on several streams, and an allocator of the caller's gives the memory.
+    ///
+    /// # Errors
+    /// As [`Program::launch_raw`]; `launch.workspace` where workspace is missing, or not at a multiple of [`WORKSPACE_ALIGN`](crate::kernel::WORKSPACE_ALIGN).
+    ///
+    /// # Safety
+    /// As [`Program::launch_raw`]; the workspace must be device memory of so many bytes that nothing else uses until the work is done.
+    pub unsafe fn launch_raw_with(&self, stream: RawStream, addresses: &[u64], workspace: &[u64]) -> Result<()> {
+        arguments::check_raw(&self.name, &self.args, addresses)?;
+        arguments::check_workspace(&self.name, self.workspace.len(), workspace)?;
+        self.enqueue(stream, addresses, workspace)
+    }
+
+    /// The bytes of each buffer of workspace that a launch uses besides its arguments. What they hold between launches does not matter.
+    pub fn workspace_bytes(&self) -> Vec<usize> {
+        self.workspace.iter().map(DeviceBuffer::bytes).collect()
+    }
+
+    /// The addresses of the workspace that was allocated when the program was loaded.
+    fn own_workspace(&self) -> Vec<u64> {
+        self.workspace.iter().map(DeviceBuffer::address).collect()
     }
 
     /// The host's time for so many launches of the first kernel by nothing but the driver's call, with parameters made once
@@ -256,7 +280,7 @@ impl Program {
         self.check(buffers)?;
         let first = self.kernels.first().ok_or_else(|| Error::input(Code::LaunchBare, "the program has no kernel"))?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
-        let mut values = self.parameters(first, &addresses)?;
+        let mut values = self.parameters(first, &addresses, &self.own_workspace())?;
         let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
         let (stream, mut time) = (self.device.raw_stream(), Duration::ZERO);
         self.device.inner.call("launching", || {
@@ -268,9 +292,9 @@ impl Program {
         Ok(time)
     }
 
-    fn enqueue(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
+    fn enqueue(&self, stream: RawStream, addresses: &[u64], workspace: &[u64]) -> Result<()> {
         self.kernels.iter().try_for_each(|loaded| {
-            let mut values = self.parameters(loaded, addresses)?;
+            let mut values = self.parameters(loaded, addresses, workspace)?;
             let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
             loaded
                 .launch(&self.device, stream, &mut params)
@@ -283,24 +307,21 @@ impl Program {
     }
 
     /// A kernel's parameters.
-    fn parameters(&self, loaded: &Loaded, addresses: &[u64]) -> Result<Vec<Value>> {
+    fn parameters(&self, loaded: &Loaded, addresses: &[u64], workspace: &[u64]) -> Result<Vec<Value>> {
+        let address = |param: &Param| {
+            let found = match param {
+                Param::Arg(i) => addresses.get(*i),
+                Param::Workspace(i) => workspace.get(*i),
+                Param::TensorMap(_) => None,
+            };
+            let lacks = || Error::bug(Code::LaunchParams, format!("kernel {} lacks a parameter", loaded.kernel.entry));
+            found.copied().ok_or_else(lacks)
+        };
         let value = |(n, param): (usize, &Param)| match param {
-            Param::TensorMap(map) => {
-                let address = self.address(&loaded.kernel, &map.array, addresses)?;
-                loaded.maps.get(n, map, address).map(Value::Map)
-            }
-            plain => self.address(&loaded.kernel, plain, addresses).map(Value::Address),
+            Param::TensorMap(map) => loaded.maps.get(n, map, address(&map.array)?).map(Value::Map),
+            plain => address(plain).map(Value::Address),
         };
         loaded.kernel.params.iter().enumerate().map(value).collect()
-    }
-
-    fn address(&self, kernel: &Kernel, param: &Param, addresses: &[u64]) -> Result<u64> {
-        let found = match param {
-            Param::Arg(i) => addresses.get(*i).copied(),
-            Param::Workspace(i) => self.workspace.get(*i).map(DeviceBuffer::address),
-            Param::TensorMap(_) => None,
-        };
-        found.ok_or_else(|| Error::bug(Code::LaunchParams, format!("kernel {} lacks a parameter", kernel.entry)))
     }
 
     /// Finds the entry, checks its limits and raises its shared memory, once.

@@ -4,9 +4,7 @@ use super::{Unit, names};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::kernel::{Access, Arg, Chip, Cubin, Kernel, Kernels, Param};
-
-/// The alignment of each buffer in the workspace, as the driver aligns an allocation.
-pub(super) const WORKSPACE_ALIGN: u64 = 256;
+pub(super) use crate::kernel::WORKSPACE_ALIGN;
 
 /// Later than every device.
 const LAST: u32 = 9999;

@@ -83,6 +83,39 @@ fn large_shared_memory_is_asked_for_before_anything_else() {
     });
 }
 
+/// Two launches of one program, each with workspace of its own.
+#[test]
+fn the_caller_gives_workspace() {
+    alone("", |mock| {
+        mock.executor(sum);
+        let device = Device::open(0).unwrap();
+        let (program, buffers) = (device.load(&two()).unwrap(), arguments(&device).unwrap());
+        assert_eq!(program.workspace_bytes(), [4 * N]);
+        let own = [0, 1].map(|_| device.alloc(DType::U8, &[4 * N]).unwrap());
+        let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
+        mock.journal();
+        for workspace in &own {
+            // SAFETY: the buffers are those of the program and live until the download.
+            unsafe { program.launch_raw_with(device.raw_stream(), &addresses, &[workspace.address()]) }.unwrap();
+        }
+        for (pair, workspace) in mock.calls("cuLaunchKernel").chunks(2).zip(&own) {
+            let address = format!("{:#x}", workspace.address());
+            assert!(pair.iter().all(|line| line.contains(&address)), "{pair:?}");
+        }
+        assert!(mock.calls("cuMemAlloc_v2").is_empty());
+        assert!(holds(&buffers[2].download().unwrap(), 21.0));
+        for (workspace, why) in [
+            (vec![], "has 1 buffer of workspace, and 0 were given"),
+            (vec![own[0].address() + 4], "must be at a multiple of 256"),
+            (vec![0], "is at 0x0"),
+        ] {
+            // SAFETY: nothing is launched.
+            let refused = unsafe { program.launch_raw_with(device.raw_stream(), &addresses, &workspace) }.unwrap_err();
+            assert!(refused.code() == Code::LaunchWorkspace && refused.message().contains(why), "{refused}");
+        }
+    });
+}
+
 #[test]
 fn kernels_run_in_order_with_workspace_between_them() {
     alone("", |mock| {
