@@ -5,6 +5,7 @@
 //! runs without a shell, writes into a new temporary folder, and is stopped after [`TIMEOUT`].
 
 use crate::error::{Code, Error, Result};
+use crate::kernel::{Assembler, Cubin, Kernels};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -66,6 +67,18 @@ pub struct Assembled {
     pub warnings: Vec<String>,
 }
 
+impl Assembler for Ptxas {
+    /// The program with its version: `ptxas 13.0`.
+    fn name(&self) -> String {
+        format!("ptxas {}", self.version)
+    }
+
+    fn cubin(&self, kernels: &Kernels) -> Result<Cubin> {
+        let assembled = Ptxas::assemble(self, kernels.ptx(), &kernels.target)?;
+        Ok(Cubin::new(&kernels.target, self.name(), assembled.cubin))
+    }
+}
+
 impl Ptxas {
     /// Every ptxas at hand, each version once: an explicit path alone if there is one, else `.tools/`, `PATH`, and
     /// `/usr/local/cuda/bin`.
@@ -105,11 +118,6 @@ impl Ptxas {
                 .help("sh .ci/tools.sh")
                 .help("or put a ptxas that knows it on PATH")
         })
-    }
-
-    /// The program with its version: `ptxas 13.0`.
-    pub fn name(&self) -> String {
-        format!("ptxas {}", self.version)
     }
 
     /// Whether it can assemble for the chip: 13.0 dropped everything before sm_75.

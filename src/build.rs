@@ -7,7 +7,7 @@ use crate::artifact::{Artifact, Cache, EXTENSION, Variant};
 use crate::assemble::Ptxas;
 use crate::codegen;
 use crate::error::{Code, Error, Result};
-use crate::kernel::Cubin;
+use crate::kernel::{Assembler, Cubin};
 use crate::loom::Schedule;
 use crate::lower;
 use crate::target::Target;
@@ -114,7 +114,9 @@ impl Builder {
         let ptxas = if self.assembled { Some(Ptxas::for_chip(None, schedule.target.name)?) } else { None };
         let make = || compiled(schedule, ptxas.as_ref());
         let variant = match &self.cache {
-            Some(cache) => cached("variant", schedule, cache, ptxas.as_ref(), make)?,
+            Some(cache) => {
+                cached("variant", schedule, cache, ptxas.as_ref().map(|ptxas| ptxas as &dyn Assembler), make)?
+            }
             None => make()?,
         };
         Ok(variant.labelled(&job.label))
@@ -144,12 +146,12 @@ pub(crate) fn cached(
     kind: &str,
     schedule: &Schedule,
     cache: &Cache,
-    ptxas: Option<&Ptxas>,
+    assembler: Option<&dyn Assembler>,
     make: impl FnOnce() -> Result<Variant>,
 ) -> Result<Variant> {
     let (text, llvm) = (schedule.to_string(), codegen::llvm_version());
     let tested = if schedule.program.allow_tested { "tested" } else { "" };
-    let assembler = ptxas.map_or_else(String::new, Ptxas::name);
+    let assembler = assembler.map_or_else(String::new, Assembler::name);
     let [version, sources] = [env!("CARGO_PKG_VERSION"), env!("WARPLOOM_SOURCES")];
     let key = crate::artifact::cache::key(&[kind, version, sources, &llvm, &assembler, tested, &text]);
     let known = cache.get(&key).and_then(|artifact| artifact.variants.into_iter().next());

@@ -100,6 +100,18 @@ impl Cubin {
     }
 }
 
+/// What makes machine code of PTX: ptxas, or the driver of a device.
+pub trait Assembler {
+    /// What determines its code besides the PTX, in words: `ptxas 13.0`.
+    fn name(&self) -> String;
+
+    /// The machine code of a program.
+    ///
+    /// # Errors
+    /// What the assembler says of the PTX; a chip that it does not know.
+    fn cubin(&self, kernels: &Kernels) -> Result<Cubin>;
+}
+
 /// The name of a chip, taken apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Chip {

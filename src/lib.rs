@@ -114,29 +114,27 @@ pub fn compile(schedule: &Schedule) -> Result<Kernels> {
     codegen::compile(&lowered, &schedule.target)
 }
 
-/// Like [`compile`], through a cache: what has been compiled before is read, and LLVM does nothing. With a `ptxas`, the kernels have machine
-/// code, too. Where the cache cannot be written, the kernels are compiled as ever.
+/// Like [`compile`], through a cache: what has been compiled before is read, and LLVM does nothing. With an assembler, a `Ptxas` or a
+/// `Device`, the kernels have machine code, too, and the driver compiles nothing when it loads them. Where the cache cannot be written, the
+/// kernels are compiled as ever.
 ///
-/// The key of an entry is a digest of everything that determines the code: the schedule's text, the sources of this compiler, and the
-/// versions of LLVM and ptxas.
+/// The key of an entry is a digest of everything that determines the code: the schedule's text, the sources of this compiler, the version
+/// of LLVM, and the assembler.
 ///
 /// # Errors
-/// As [`compile`]; what ptxas says.
+/// As [`compile`]; what the assembler says.
 #[cfg(feature = "compile")]
 pub fn compile_cached(
     schedule: &Schedule,
     cache: &artifact::Cache,
-    ptxas: Option<&assemble::Ptxas>,
+    assembler: Option<&dyn kernel::Assembler>,
 ) -> Result<Kernels> {
     let make = || {
         let mut kernels = compile(schedule)?;
-        if let Some(ptxas) = ptxas {
-            let assembled = ptxas.assemble(kernels.ptx(), &kernels.target)?;
-            kernels.cubin = Some(kernel::Cubin::new(&kernels.target, ptxas.name(), assembled.cubin));
-        }
+        kernels.cubin = assembler.map(|assembler| assembler.cubin(&kernels)).transpose()?;
         Ok(artifact::Variant::new(kernels, schedule.to_string(), codegen::llvm_version()))
     };
-    build::cached("kernels", schedule, cache, ptxas, make).map(|variant| variant.kernels)
+    build::cached("kernels", schedule, cache, assembler, make).map(|variant| variant.kernels)
 }
 
 /// The artefact that [`build::script`] made under this name in the crate's build script, as bytes for

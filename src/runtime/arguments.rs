@@ -93,7 +93,8 @@ pub(super) fn check_workspace(program: &str, buffers: usize, workspace: &[u64]) 
     }
     match workspace.iter().find(|address| **address == 0 || !address.is_multiple_of(WORKSPACE_ALIGN)) {
         Some(address) => {
-            let message = format!("workspace of {program} must be at a multiple of {WORKSPACE_ALIGN}, and is at {address:#x}");
+            let message =
+                format!("workspace of {program} must be at a multiple of {WORKSPACE_ALIGN}, and is at {address:#x}");
             Err(Error::input(Code::LaunchWorkspace, message))
         }
         None => Ok(()),

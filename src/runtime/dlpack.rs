@@ -386,14 +386,16 @@ unsafe extern "C" fn delete_legacy(tensor: *mut DLManagedTensor) {
 mod tests {
     use super::*;
 
-    fn tensor(shape: &mut [i64], strides: Option<&mut [i64]>) -> DLTensor {
+    /// A tensor whose shape and strides live on.
+    fn tensor<const N: usize>(shape: [i64; N], strides: Option<[i64; N]>) -> DLTensor {
+        let kept = |numbers: [i64; N]| Box::leak(Box::new(numbers)).as_mut_ptr();
         DLTensor {
             data: std::ptr::without_provenance_mut(0x1000),
             device: DLDevice { device_type: CUDA, device_id: 0 },
-            ndim: shape.len() as i32,
+            ndim: N as i32,
             dtype: DLDataType { code: 2, bits: 16, lanes: 1 },
-            shape: shape.as_mut_ptr(),
-            strides: strides.map_or(std::ptr::null_mut(), <[i64]>::as_mut_ptr),
+            shape: kept(shape),
+            strides: strides.map_or(std::ptr::null_mut(), kept),
             byte_offset: 0,
         }
     }
@@ -417,24 +419,24 @@ mod tests {
     #[test]
     fn packed_arrays_are_read() {
         let whole = Array { dtype: DType::F16, shape: vec![2, 1, 3], address: 0x1000, bytes: 12, read_only: false };
-        assert_eq!(read(&tensor(&mut [2, 1, 3], None), 0).as_ref(), Ok(&whole));
+        assert_eq!(read(&tensor([2, 1, 3], None), 0).as_ref(), Ok(&whole));
         // The stride of a dimension of one element says nothing.
-        assert_eq!(read(&tensor(&mut [2, 1, 3], Some(&mut [3, 77, 1])), 0).as_ref(), Ok(&whole));
-        let moved = DLTensor { byte_offset: 32, ..tensor(&mut [2, 1, 3], None) };
+        assert_eq!(read(&tensor([2, 1, 3], Some([3, 77, 1])), 0).as_ref(), Ok(&whole));
+        let moved = DLTensor { byte_offset: 32, ..tensor([2, 1, 3], None) };
         assert_eq!(read(&moved, DLPACK_READ_ONLY), Ok(Array { address: 0x1020, read_only: true, ..whole }));
-        let empty = DLTensor { data: std::ptr::null_mut(), ..tensor(&mut [0, 4], Some(&mut [9, 9])) };
+        let empty = DLTensor { data: std::ptr::null_mut(), ..tensor([0, 4], Some([9, 9])) };
         assert_eq!(read(&empty, 0).map(|array| (array.bytes, array.shape)), Ok((0, vec![0, 4])));
-        let scalar = DLTensor { ndim: 0, shape: std::ptr::null_mut(), ..tensor(&mut [1], None) };
+        let scalar = DLTensor { ndim: 0, shape: std::ptr::null_mut(), ..tensor([1], None) };
         assert_eq!(read(&scalar, 0).map(|array| array.bytes), Ok(2));
         let managed = DLDevice { device_type: CUDA_MANAGED, device_id: 7 };
-        assert!(read(&DLTensor { device: managed, ..tensor(&mut [1], None) }, 0).is_ok());
+        assert!(read(&DLTensor { device: managed, ..tensor([1], None) }, 0).is_ok());
     }
 
     #[test]
     fn what_is_no_packed_array_of_this_device_is_refused() {
         let refused = |tensor: &DLTensor, flags| read(tensor, flags).map(drop).unwrap_err().code().to_string();
-        let good = || tensor(Box::leak(Box::new([2i64, 3])), None);
-        let strided = |strides: [i64; 2]| tensor(Box::leak(Box::new([2i64, 3])), Some(Box::leak(Box::new(strides))));
+        let good = || tensor([2, 3], None);
+        let strided = |strides: [i64; 2]| tensor([2, 3], Some(strides));
         for (device_type, device_id) in [(1, 0), (CUDA, 1), (CUDA, -1), (3, 0), (10, 0)] {
             let other = DLTensor { device: DLDevice { device_type, device_id }, ..good() };
             assert_eq!(refused(&other, 0), "dlpack.device");
@@ -451,8 +453,8 @@ mod tests {
             DLTensor { shape: null, ..good() },
             DLTensor { data: null.cast(), ..good() },
             DLTensor { byte_offset: u64::MAX, ..good() },
-            tensor(Box::leak(Box::new([-1i64, 3])), None),
-            tensor(Box::leak(Box::new([1i64 << 40, 1 << 40])), None),
+            tensor([-1, 3], None),
+            tensor([1 << 40, 1 << 40], None),
         ] {
             assert_eq!(refused(&odd, 0), "dlpack.shape", "{odd:?}");
         }

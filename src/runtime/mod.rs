@@ -32,6 +32,7 @@
 //! | `cuModuleLoadDataEx`, `cuModuleUnload` | `cust::sys` | `ModuleJitOption` has neither logs nor line information |
 //! | `cuModuleGetFunction`, `cuFuncGetAttribute`, `cuLaunchKernel`, `cuOccupancyMaxActiveBlocksPerMultiprocessor` | `cust::sys` | a `Function` comes from cust's `Module` alone |
 //! | `cuFuncSetAttribute` | `cust::sys`, by hand | no function; the attribute for clusters above 8 blocks is newer than the bindings' enum |
+//! | `cuLinkCreate_v2`, `cuLinkAddData_v2`, `cuLinkComplete`, `cuLinkDestroy` | cust | |
 //! | `cuStreamCreateWithPriority`, `cuStreamDestroy_v2` | cust | |
 //! | `cuStreamSynchronize` | cust, `cust::sys` | for the default stream, and where there is only the handle |
 //! | `cuStreamQuery`, `cuStreamBeginCapture_v2`, `cuStreamEndCapture` | `cust::sys` | no function |
@@ -42,6 +43,7 @@
 //! | `cuGraphKernelNodeGetParams_v2`, `cuFuncGetName`, `cuKernelGetName` | by hand | CUDA 12.0 and 12.3 |
 
 mod arguments;
+mod assemble;
 mod buffer;
 mod context;
 mod device;

@@ -34,7 +34,7 @@ const LAYERS: [(&str, &[&str]); 30] = [
     ("sim", &["ir", "lowered", "intrin", "kernel"]),
     ("kernel", &[]),
     ("artifact", &["kernel"]),
-    ("assemble", &[]),
+    ("assemble", &["kernel"]),
     ("analysis", &["ir", "lowered", "intrin", "target", "sim", "kernel", "assemble"]),
     ("codegen", &["ir", "lowered", "intrin", "target", "kernel"]),
     ("validate", &["ir", "te", "schedule", "loom", "lower", "sim", "kernel", "codegen", "reference"]),

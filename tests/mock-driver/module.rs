@@ -2,7 +2,7 @@
 
 use crate::device::put;
 use crate::ptx;
-use crate::state::{CURRENT, Function, Handle, Module, Outcome, State, When, call};
+use crate::state::{CURRENT, Function, Handle, Link, Module, Outcome, State, When, call};
 use crate::stream::LaunchConfig;
 use std::ffi::{CStr, CString, c_char, c_uint, c_void};
 use std::sync::Arc;
@@ -108,6 +108,62 @@ fn load(state: &mut State, image: &str, log: &mut String) -> Outcome<usize> {
     });
     state.entries.insert(handle, functions.collect());
     Ok(handle)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkCreate_v2(_: c_uint, _: *mut i32, _: *mut *mut c_void, link: *mut Handle) -> i32 {
+    call("cuLinkCreate_v2", When::Current, String::new(), |state| {
+        let handle = state.handle();
+        state.links.insert(handle, Link { context: CURRENT.get(), code: Vec::new() });
+        // SAFETY: the caller's pointer, as the prototype asks.
+        unsafe { put(link, handle as Handle) }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkAddData_v2(
+    link: Handle,
+    kind: i32,
+    data: *const c_void,
+    size: usize,
+    _: *const c_char,
+    _: c_uint,
+    _: *mut i32,
+    _: *mut *mut c_void,
+) -> i32 {
+    // SAFETY: the caller's data, as long as its size says.
+    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec();
+    call("cuLinkAddData_v2", When::Current, format!("{size} bytes"), |state| {
+        // CU_JIT_INPUT_PTX, whose end is a zero.
+        let text = CStr::from_bytes_with_nul(&data).ok().filter(|_| kind == 1).ok_or(1)?;
+        let text = text.to_str().map_err(|_| 218)?.to_string();
+        // What cannot be loaded cannot be assembled.
+        let module = load(state, &text, &mut String::new())?;
+        state.modules.remove(&module);
+        state.entries.remove(&module);
+        let own = state.links.get_mut(&(link as usize)).ok_or(400)?;
+        own.code = [ELF.as_bytes(), text.as_bytes(), b"\0"].concat();
+        Ok(())
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkComplete(link: Handle, code: *mut *const c_void, size: *mut usize) -> i32 {
+    call("cuLinkComplete", When::Current, String::new(), |state| {
+        let own = state.links.get(&(link as usize)).filter(|own| !own.code.is_empty()).ok_or(400)?;
+        // SAFETY: the caller's pointers, as the prototype asks; the code lives as long as the link.
+        unsafe {
+            put(code, own.code.as_ptr().cast())?;
+            put(size, own.code.len())
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuLinkDestroy(link: Handle) -> i32 {
+    call("cuLinkDestroy", When::Release, String::new(), |state| {
+        state.links.remove(&(link as usize)).map(|_| ()).ok_or(400)
+    })
 }
 
 #[unsafe(no_mangle)]

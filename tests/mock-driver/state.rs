@@ -49,6 +49,12 @@ pub struct Module {
     pub context: usize,
 }
 
+/// Machine code in the making: the PTX behind the mark of an ELF file.
+pub struct Link {
+    pub context: usize,
+    pub code: Vec<u8>,
+}
+
 #[derive(Clone)]
 pub struct Function {
     pub module: usize,
@@ -122,6 +128,7 @@ pub struct State {
     pub contexts: BTreeMap<usize, Context>,
     pub allocations: BTreeMap<u64, Allocation>,
     pub modules: BTreeMap<usize, Module>,
+    pub links: BTreeMap<usize, Link>,
     pub functions: BTreeMap<usize, Function>,
     pub streams: BTreeMap<usize, Stream>,
     pub events: BTreeMap<usize, Event>,
@@ -246,6 +253,7 @@ impl State {
         lost.into_iter().for_each(|address| crate::memory::free(self, address));
         let modules = &mut self.modules;
         modules.retain(|_, module| module.context != context);
+        self.links.retain(|_, link| link.context != context);
         self.functions.retain(|_, function| modules.contains_key(&function.module));
         self.entries.retain(|module, _| modules.contains_key(module));
         self.streams.retain(|_, stream| stream.context != context);
@@ -260,7 +268,7 @@ impl State {
         format!(
             "allocations {}, modules {}, streams {}, events {}, graphs {}, contexts {}",
             self.allocations.len(),
-            self.modules.len(),
+            self.modules.len() + self.links.len(),
             plain,
             self.events.len(),
             self.graphs.len() + self.execs.len(),

@@ -3,8 +3,8 @@
 use super::{Unit, names};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::kernel::{Access, Arg, Chip, Cubin, Kernel, Kernels, Param};
 pub(super) use crate::kernel::WORKSPACE_ALIGN;
+use crate::kernel::{Access, Arg, Chip, Cubin, Kernel, Kernels, Param};
 
 /// Later than every device.
 const LAST: u32 = 9999;

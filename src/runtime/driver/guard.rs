@@ -102,6 +102,7 @@ guards! {
     take3 guard3(a: A, b: B, c: C);
     take4 guard4(a: A, b: B, c: C, d: D);
     take5 guard5(a: A, b: B, c: C, d: D, e: E);
+    take8 guard8(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H);
     take11 guard11(a: A, b: B, c: C, d: D, e: E, f: F, g: G, h: H, i: I, j: J, k: K);
 }
 
@@ -153,6 +154,10 @@ guarded! {
     take5 cuModuleLoadDataEx;
     take1 cuModuleUnload;
     take3 cuModuleGetFunction;
+    take4 cuLinkCreate_v2;
+    take8 cuLinkAddData_v2;
+    take3 cuLinkComplete;
+    take1 cuLinkDestroy;
     take3 cuFuncGetAttribute;
     take3 cuFuncSetAttribute;
     take4 cuOccupancyMaxActiveBlocksPerMultiprocessor;

@@ -3,12 +3,13 @@
 use super::execute;
 use super::mock::alone;
 use super::programs::{N, add, arguments, holds, launch, sum, two};
+use warploom::artifact::Cache;
 use warploom::codegen::{compile, compile_with_lines};
 use warploom::error::Code;
 use warploom::kernel::Param;
 use warploom::lower::lower;
 use warploom::runtime::{Device, DeviceBuffer, Program, Swizzle, TensorMapSpec, probe};
-use warploom::{Array, DType, Gemm, Schedule, Target};
+use warploom::{Array, DType, Gemm, Schedule, Target, compile_cached};
 
 const VEC_ADD: &str = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x";
 
@@ -80,6 +81,37 @@ fn large_shared_memory_is_asked_for_before_anything_else() {
                 "{launches:?}"
             );
         }
+    });
+}
+
+/// The driver's machine code, kept in a cache: the second process compiles nothing, neither PTX nor machine code.
+#[test]
+fn the_drivers_machine_code_is_kept() {
+    alone("", |mock| {
+        let folder = std::env::temp_dir().join(format!("warploom-linked-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let cache = Cache::at(&folder).unwrap();
+        let device = Device::open(0).unwrap();
+        let schedule: Schedule = "vec_add 256\ntarget sm_80\nbind i threadIdx.x".parse().unwrap();
+        for run in ["compiled", "kept"] {
+            mock.journal();
+            let kernels = compile_cached(&schedule, &cache, Some(&device)).unwrap();
+            let cubin = kernels.cubin.as_ref().unwrap();
+            assert!(
+                cubin.bytes.starts_with(b"\x7fELF") && cubin.assembler.starts_with("driver "),
+                "{}",
+                cubin.assembler
+            );
+            assert_eq!(kernels.llvm.is_empty(), run == "kept");
+            assert_eq!(mock.calls("cuLinkComplete").len(), usize::from(run == "compiled"));
+            assert_eq!(mock.calls("cuLinkDestroy").len(), usize::from(run == "compiled"));
+            device.load(&kernels).unwrap();
+        }
+        assert_eq!(cache.entries().unwrap().len(), 1);
+        // What the driver refuses is an error, and nothing is kept.
+        let newer: Schedule = "vec_add 512\ntarget sm_90a\nbind i threadIdx.x".parse().unwrap();
+        assert_eq!(compile_cached(&newer, &cache, Some(&device)).is_ok(), device.info().sm() == 90);
+        std::fs::remove_dir_all(&folder).unwrap();
     });
 }
 
