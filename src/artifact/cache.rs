@@ -218,6 +218,10 @@ fn cannot(folder: &Path, e: &std::io::Error) -> Error {
 
 /// Makes a folder that its owner alone may read and write.
 fn make_private(folder: &Path) -> Result<()> {
+    if folder.is_file() {
+        let message = format!("the cache {} is a file, not a folder", folder.display());
+        return Err(Error::machine(Code::CacheOpen, message).help("WARPLOOM_CACHE=FOLDER names another one"));
+    }
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(true);
     #[cfg(unix)]

@@ -6,11 +6,12 @@ use crate::error::{Code, Error, Result};
 use crate::kernel::{Arg, Chip};
 
 impl Artifact {
-    /// The variant of a program for a device of this compute capability (major, minor) and for arrays of these types and shapes, in the
-    /// order of its arguments. Of several that would do it is the one for the newest chip, and the first of those.
+    /// The variant of a program, or of a label, for a device of this compute capability (major, minor) and for arrays of these types and
+    /// shapes, in the order of its arguments. It is the one for the newest chip that the device runs.
     ///
     /// # Errors
-    /// `artifact.choice`: the artefact has no such program, none for these arrays, or none for this device. The error lists what it has.
+    /// `artifact.choice`: the artefact has no such program, none for these arrays, none for this device, or several that differ in more than
+    /// that, such as the layouts of a product of squares. The error lists what it has.
     pub fn choose(&self, name: &str, capability: (u32, u32), arrays: &[(DType, &[usize])]) -> Result<&Variant> {
         self.choose_at(name, capability, arrays).map(|at| &self.variants[at])
     }
@@ -31,17 +32,33 @@ impl Artifact {
             let known = distinct(named.iter().map(|(_, v)| signature(v)));
             return Err(known.iter().fold(Error::input(Code::ArtifactChoice, message), |e, known| e.help(known)));
         }
-        newest(&suited, capability).ok_or_else(|| {
+        let newest = newest(&suited, capability);
+        if let [first, second, ..] = newest[..] {
+            let [first, second] = [first, second].map(|at| &self.variants[at].label);
+            let message =
+                format!("several variants of {name} take these arrays on one chip, {first} and {second} among them");
+            return Err(
+                Error::input(Code::ArtifactChoice, message).help("choose by the label instead of the program's name")
+            );
+        }
+        newest.first().copied().ok_or_else(|| {
             let message = format!("no variant of {name} for these arrays runs on sm_{}{}", capability.0, capability.1);
             let chips = distinct(suited.iter().map(|(_, v)| v.kernels.target.clone()));
             Error::chip(Code::ArtifactChoice, message).help(format!("build it for more than {}", chips.join(", ")))
         })
     }
 
-    /// The variants of a program, with their places.
+    /// Two variants that no choice by program, arrays and chip tells apart, by their places.
+    pub fn ambiguous(&self) -> Option<(usize, usize)> {
+        let of = |v: &Variant| (signature(v), v.kernels.target.clone());
+        let seen: Vec<_> = self.variants.iter().map(of).collect();
+        (0..seen.len()).find_map(|second| Some((seen[..second].iter().position(|one| *one == seen[second])?, second)))
+    }
+
+    /// The variants of a program or of a label, with their places.
     fn named(&self, name: &str) -> Result<Vec<(usize, &Variant)>> {
         let all = self.variants.iter().enumerate();
-        let named: Vec<(usize, &Variant)> = all.filter(|(_, v)| v.kernels.name == name).collect();
+        let named: Vec<(usize, &Variant)> = all.filter(|(_, v)| v.kernels.name == name || v.label == name).collect();
         if !named.is_empty() {
             return Ok(named);
         }
@@ -63,18 +80,11 @@ fn signature(variant: &Variant) -> String {
     format!("{}({})", variant.kernels.name, args.collect::<Vec<_>>().join(", "))
 }
 
-/// The place of the one for the newest chip whose code the device runs.
-fn newest(variants: &[(usize, &Variant)], capability: (u32, u32)) -> Option<usize> {
-    let mut best: Option<(Chip, usize)> = None;
-    for (at, variant) in variants {
-        let chip = Chip::parse(&variant.kernels.target).filter(|chip| chip.runs_on(capability));
-        if let Some(chip) = chip
-            && best.is_none_or(|(known, _)| known < chip)
-        {
-            best = Some((chip, *at));
-        }
-    }
-    best.map(|(_, at)| at)
+/// The places of those for the newest chip whose code the device runs.
+fn newest(variants: &[(usize, &Variant)], capability: (u32, u32)) -> Vec<usize> {
+    let chip = |v: &Variant| Chip::parse(&v.kernels.target).filter(|chip| chip.runs_on(capability));
+    let best = variants.iter().filter_map(|(_, v)| chip(v)).max();
+    variants.iter().filter(|(_, v)| best.is_some() && chip(v) == best).map(|(at, _)| *at).collect()
 }
 
 /// Each once, in order.

@@ -15,6 +15,10 @@ pub fn write_text(folder: &Path, name: &str, text: &str) -> Result<()> {
 
 /// Writes bytes into a folder, which is made where it does not exist: a reader sees the old file or the whole new one.
 pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    if folder.is_file() {
+        let message = format!("{} is a file, not a folder", folder.display());
+        return Err(Error::input(Code::ArtifactWrite, message).help("name a folder, or a file that ends in .warploom"));
+    }
     std::fs::create_dir_all(folder).map_err(|e| cannot_write(folder, &e))?;
     let path = folder.join(name);
     replace(&path, bytes).map_err(|e| cannot_write(&path, &e))

@@ -131,15 +131,15 @@ impl Manifest {
     /// Reads a text whose checksum is right.
     pub(super) fn parse(text: &[u8]) -> Result<Manifest> {
         let text = std::str::from_utf8(text).map_err(|_| changed("the manifest is not text"))?;
+        let body = text.rsplit_once(CHECKSUM).map(|(body, _)| body);
+        let is_whole = body.is_some_and(|body| text[body.len()..] == ending(body));
         // A manifest of another version may have its checksum elsewhere.
-        let version = serde_json::from_str::<Version>(text).map_err(|e| changed(e.to_string()))?.version;
+        let version = serde_json::from_str::<Version>(text).map(|v| v.version).unwrap_or(VERSION);
         if version != VERSION {
             let why = format!("it is a manifest of version {version}, and this is a reader of version {VERSION}");
             return Err(changed(why));
         }
-        let body = text.rsplit_once(CHECKSUM).map(|(body, _)| body);
-        let body = body.ok_or_else(|| changed("the manifest has no checksum in its last line"))?;
-        if text[body.len()..] != ending(body) {
+        if !is_whole {
             return Err(changed("the manifest is not the one that was written: its checksum differs"));
         }
         let manifest: Manifest = serde_json::from_str(text).map_err(|e| changed(e.to_string()))?;

@@ -18,6 +18,7 @@ pub use cache::Cache;
 pub use files::write_text;
 pub(crate) use manifest::checksum;
 pub use manifest::{CubinEntry, File, MANIFEST, Manifest, VERSION, VariantEntry};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// How the name of an artefact in one file ends.
@@ -83,20 +84,32 @@ impl Artifact {
     }
 
     /// Writes it into a folder, which is made where it does not exist: the PTX and the cubin of each variant, and `manifest.json`.
-    /// Each file is written under another name, synced and renamed, the manifest last. Yields the manifest.
+    /// Each file is written under another name, synced and renamed, the manifest last; files of
+    /// an artefact that was there before are removed. Yields the manifest.
     ///
     /// # Errors
     /// `artifact.write` where a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Manifest> {
-        let manifest = Manifest::of(self);
+        let manifest = self.index();
+        let before = std::fs::read(folder.join(MANIFEST)).ok().and_then(|text| Manifest::parse(&text).ok());
         for (entry, variant) in manifest.variants.iter().zip(&self.variants) {
             for (file, bytes) in entry.files().zip(contents(variant)) {
                 files::write(folder, &file.name, bytes)?;
             }
         }
         files::write(folder, MANIFEST, manifest.text()?.as_bytes())?;
+        // What the manifest before named, and this one does not.
+        let names =
+            |of: &Manifest| of.variants.iter().flat_map(|v| v.files()).map(|f| f.name.clone()).collect::<BTreeSet<_>>();
+        let left = before.map(|before| &names(&before) - &names(&manifest)).unwrap_or_default();
+        left.iter().for_each(|name| drop(std::fs::remove_file(folder.join(name))));
         files::sync(folder)?;
         Ok(manifest)
+    }
+
+    /// Its manifest: everything but the contents of the files.
+    pub fn index(&self) -> Manifest {
+        Manifest::of(self)
     }
 
     /// The text of its manifest.
@@ -137,6 +150,10 @@ impl Artifact {
             return Artifact::from_bytes(&bytes).map_err(|e| e.within(format!("reading {}", path.display())));
         }
         let at = path.join(MANIFEST);
+        if !at.is_file() {
+            let message = format!("{} is no artefact: it has no {MANIFEST}", path.display());
+            return Err(Error::input(Code::ArtifactRead, message).help("warploom build FILE -o FOLDER"));
+        }
         let text = files::read(&at)?;
         let manifest = Manifest::parse(&text).map_err(|e| e.within(format!("reading {}", at.display())))?;
         let read = |entry: VariantEntry| {

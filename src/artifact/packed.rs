@@ -5,7 +5,7 @@
 
 use super::changed;
 use super::manifest::VERSION;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 
 /// How the first line begins; the version and the length of the manifest follow.
 const HEAD: &str = "warploom artifact";
@@ -23,7 +23,8 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let line = end.and_then(|end| std::str::from_utf8(&bytes[..end]).ok());
     let words = line.and_then(|line| line.strip_prefix(HEAD)?.strip_prefix(' ')?.split_once(' '));
     let (Some(end), Some((version, length))) = (end, words) else {
-        return Err(changed(format!("it does not begin with `{HEAD}`")));
+        let message = format!("it is no artefact, or a damaged one: it does not begin with `{HEAD}`");
+        return Err(Error::input(Code::ArtifactRead, message).help("warploom build FILE -o NAME.warploom"));
     };
     if version.parse() != Ok(VERSION) {
         let why = format!("it is an artefact of version {version}, and this is a reader of version {VERSION}");

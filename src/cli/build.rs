@@ -3,12 +3,13 @@
 use super::input::{self, Sizes};
 use super::launchers::{self, Kinds};
 use super::{cache, show};
-use crate::artifact::{Artifact, EXTENSION, MANIFEST, Variant};
+use crate::artifact::{self, Artifact, EXTENSION, MANIFEST, Variant};
 use crate::build::Builder;
 use crate::error::{Code, Error, Result};
 use crate::gemm;
 use crate::target::Target;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -62,6 +63,13 @@ pub fn run(args: &BuildArgs) -> Result<ExitCode> {
     let artifact = builder.build(&|_| bar.inc(1));
     bar.finish_and_clear();
     let artifact = artifact?;
+    if let Some((first, second)) = artifact.ambiguous() {
+        let [first, second] = [first, second].map(|at| &artifact.variants[at]);
+        show::note(format_args!(
+            "{} and {} take the same arguments on {}: a program chooses between them by the label",
+            first.label, second.label, first.kernels.target
+        ));
+    }
     write(&artifact, args)?;
     show::line(table(&artifact));
     Ok(ExitCode::SUCCESS)
@@ -120,28 +128,42 @@ fn write(artifact: &Artifact, args: &BuildArgs) -> Result<()> {
         show::note(format_args!("wrote {}", out.display()));
         return Ok(());
     }
-    let manifest = artifact.write(out)?;
+    // What no launcher is written for leaves the folder as it was.
+    let launchers = launchers::texts(artifact, Kinds { rust: args.rust, c: args.c })?;
+    artifact.write(out)?;
     show::note(format_args!("wrote {}", out.join(MANIFEST).display()));
-    launchers::write(artifact, &manifest, out, Kinds { rust: args.rust, c: args.c })
+    for (file, text) in launchers {
+        artifact::write_text(out, &file, &text)?;
+        show::note(format_args!("wrote {}", out.join(file).display()));
+    }
+    Ok(())
 }
 
-/// The variant of a label, or of a row's number; of several with one label the first.
+/// The variant of a label, or of a row's number.
 pub fn find<'a>(artifact: &'a Artifact, wanted: &str) -> Result<&'a Variant> {
-    let labelled = artifact.variants.iter().find(|v| v.label == wanted);
+    let all = || artifact.variants.iter().enumerate();
+    let labelled: Vec<_> = all().filter(|(_, v)| v.label == wanted).collect();
+    if let [_, _, ..] = labelled[..] {
+        let numbers = labelled.iter().map(|(n, v)| format!("{} for {}", n + 1, v.kernels.target)).collect::<Vec<_>>();
+        let error = Error::input(Code::CliVariant, format!("several variants are called `{wanted}`"));
+        return Err(error.help(format!("the number of one: {}", numbers.join(", "))));
+    }
     let numbered = || wanted.parse::<usize>().ok()?.checked_sub(1).and_then(|n| artifact.variants.get(n));
-    labelled.or_else(numbered).ok_or_else(|| {
+    labelled.first().map(|(_, v)| *v).or_else(numbered).ok_or_else(|| {
         let error = Error::input(Code::CliVariant, format!("the artefact has no variant `{wanted}`"));
-        let known = artifact.variants.iter().map(|v| v.label.as_str()).collect::<Vec<_>>().join(", ");
+        let known: BTreeSet<&str> = artifact.variants.iter().map(|v| v.label.as_str()).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
         error.help(known).help(format!("a number from 1 to {}", artifact.variants.len()))
     })
 }
 
 /// A row for each variant.
 pub fn table(artifact: &Artifact) -> comfy_table::Table {
-    let mut table = show::table(&["variant", "takes", "chip", "kernels", "PTX bytes", "cubin bytes"]);
-    for variant in &artifact.variants {
+    let mut table = show::table(&["#", "variant", "takes", "chip", "kernels", "PTX bytes", "cubin bytes"]);
+    for (n, variant) in artifact.variants.iter().enumerate() {
         let kernels = &variant.kernels;
         table.add_row([
+            (n + 1).to_string(),
             variant.label.clone(),
             variant.signature(),
             kernels.target.clone(),

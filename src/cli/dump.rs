@@ -67,6 +67,7 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     check_lines(args, &stages)?;
     let own = if args.what.asks_for_chip() { data::own_chip() } else { None };
     let schedule = args.what.schedule(own)?;
+    args.what.unused_records(&schedule)?.into_iter().for_each(show::note);
     if args.validate {
         show::note(schedule.validate()?);
     }

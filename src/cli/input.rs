@@ -148,6 +148,16 @@ impl What {
         Ok(if self.allow_tested { schedule.allow_tested() } else { schedule })
     }
 
+    /// What to say where records are given and a schedule has its steps from none of them.
+    pub fn unused_records(&self, schedule: &Schedule) -> Result<Option<&'static str>> {
+        let records = records(&self.records)?;
+        let found = tune::recorded(&schedule.program, &schedule.target, &records)?;
+        let is_used = records.is_empty() || found.is_some_and(|found| schedule.steps.starts_with(&found.steps));
+        Ok((!is_used).then_some(
+            "the steps are not from a record: none is of this program and chip, or the text has no line `recommend`",
+        ))
+    }
+
     /// The space of schedules for the tuner: a file with knobs, or the candidates of --gemm or of a line `recommend`; `own` is the chip
     /// that there is.
     pub fn space(&self, own: Option<Target>) -> Result<Space> {

@@ -1,11 +1,9 @@
 //! `warploom build --rust --c`: launchers beside the files of an artefact.
 
-use super::show;
+use crate::artifact::Artifact;
 use crate::artifact::launcher::{self, Unit};
-use crate::artifact::{self, Artifact, Manifest};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::kernel::Arg;
-use std::path::Path;
 
 /// Which launchers to write.
 #[derive(Debug, Clone, Copy)]
@@ -16,30 +14,32 @@ pub struct Kinds {
     pub c: bool,
 }
 
-/// Writes launchers for each program of an artefact into its folder; variants that differ in sizes and chips share one.
-pub fn write(artifact: &Artifact, manifest: &Manifest, folder: &Path, kinds: Kinds) -> Result<()> {
+/// The launchers of each program of an artefact, with the names of their files; variants that differ in sizes and chips share one.
+///
+/// # Errors
+/// `artifact.launcher` where two variants take the same arguments on one chip, or a program's name is no identifier.
+pub fn texts(artifact: &Artifact, kinds: Kinds) -> Result<Vec<(String, String)>> {
+    let manifest = artifact.index();
+    let mut files = Vec::new();
     for (name, members) in programs(artifact) {
+        let labels = members.iter().map(|n| artifact.variants[*n].label.as_str()).collect::<Vec<_>>().join(", ");
+        let within = |e: Error| e.within(format!("writing a launcher of {labels}"));
         let entry = |n: &usize| (&artifact.variants[*n].kernels, &manifest.variants[*n]);
         let unit = |n: &usize| {
             let (kernels, entry) = entry(n);
             Unit { kernels, ptx: &entry.ptx.name, cubin: entry.cubin.as_ref().map(|cubin| cubin.file.name.as_str()) }
         };
         let units: Vec<Unit> = members.iter().map(unit).collect();
-        let mut files = Vec::new();
         if kinds.rust {
-            files.push((format!("{name}_cudarc.rs"), launcher::rust_cudarc(&name, &units)?));
-            files.push((format!("{name}_warploom.rs"), launcher::rust_warploom(&name, &units)?));
+            files.push((format!("{name}_cudarc.rs"), launcher::rust_cudarc(&name, &units).map_err(within)?));
+            files.push((format!("{name}_warploom.rs"), launcher::rust_warploom(&name, &units).map_err(within)?));
         }
         if kinds.c {
-            let written = launcher::c(&name, &units)?;
+            let written = launcher::c(&name, &units).map_err(within)?;
             files.extend([(format!("{name}.h"), written.header), (format!("{name}.c"), written.source)]);
         }
-        for (file, text) in files {
-            artifact::write_text(folder, &file, &text)?;
-            show::note(format_args!("wrote {}", folder.join(file).display()));
-        }
     }
-    Ok(())
+    Ok(files)
 }
 
 /// The variants of each program, by their places: those of one name whose arguments differ in their extents alone. Programs of one name

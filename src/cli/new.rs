@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub struct NewArgs {
     /// The folder to make; its last part is the name of the crate.
     folder: PathBuf,
-    /// Depend on a checkout of warploom instead of the release.
+    /// The checkout of warploom to depend on: without it, the one that this binary was built from.
     #[arg(long, value_name = "CHECKOUT")]
     path: Option<PathBuf>,
 }
@@ -104,13 +104,14 @@ pub fn run(args: &NewArgs) -> Result<ExitCode> {
         let message = format!("{} exists; nothing has been written", args.folder.display());
         return Err(Error::input(Code::CliNew, message).help("another name"));
     }
-    let dependency = match &args.path {
-        Some(path) => {
-            let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-            format!("path = {:?}", path.display().to_string())
-        }
-        None => format!("version = \"{}\"", env!("CARGO_PKG_VERSION")),
-    };
+    let path = args.path.clone().unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")));
+    let path = std::path::absolute(&path).unwrap_or(path);
+    let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap_or_default();
+    if !manifest.contains("name = \"warploom\"") {
+        let message = format!("{} is no checkout of warploom", path.display());
+        return Err(Error::input(Code::CliNew, message).help("--path CHECKOUT"));
+    }
+    let dependency = format!("path = {:?}", path.display().to_string());
     for (file, text) in FILES {
         let text = text.replace("NAME", name).replace("DEPENDENCY", &dependency);
         write(&args.folder.join(file), &text)?;

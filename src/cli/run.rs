@@ -169,6 +169,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         }
         false => (args.what.schedule(None)?, place()?),
     };
+    args.what.unused_records(&schedule)?.into_iter().for_each(show::note);
     if args.validate {
         show::note(schedule.validate()?);
     }

@@ -43,6 +43,9 @@ pub fn run(request: &Request, place: &Place) -> Result<ExitCode> {
     let judge = data::Judge::new(&schedule.program, &arrays)?;
     let (worst, how) = match place {
         Place::Cpu => {
+            if let Some(patience) = data::patience_for(&schedule.program, true) {
+                show::note(patience);
+            }
             sim::run_ptx(&variant.kernels, &Options::new(Mode::Real), &mut arrays)?;
             let worst = judge.worst(&arrays)?;
             data::write(&schedule.program, request.outputs, &arrays)?;

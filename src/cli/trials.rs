@@ -118,7 +118,10 @@ pub fn result(space: &Space, outcome: &Outcome) -> serde_json::Value {
 
 /// Prints how many there were, why some have no value, and the best.
 pub fn report(space: &Space, outcome: &Outcome) {
-    let right = outcome.trials.iter().filter(|t| t.value().is_some()).count();
+    let valued = outcome.trials.iter().filter(|t| t.value().is_some()).count();
+    let unchecked = outcome.trials.iter().filter(|t| t.value().is_some() && t.found.error_ratio.is_none()).count();
+    let right = valued - unchecked;
+    let not_checked = if unchecked > 0 { format!(", {unchecked} not checked") } else { String::new() };
     let tried = counted(outcome.trials.len(), "trial");
     let stopped = if outcome.is_stopped { ", then interrupted" } else { "" };
     let predicted = if outcome.predicted > 0 {
@@ -127,13 +130,12 @@ pub fn report(space: &Space, outcome: &Outcome) {
         String::new()
     };
     show::line(format_args!(
-        "{predicted}{tried}: {right} right, {} without a value{stopped}",
-        outcome.trials.len() - right
+        "{predicted}{tried}: {right} right{not_checked}, {} without a value{stopped}",
+        outcome.trials.len() - valued
     ));
     reasons(outcome.unpredicted.clone(), &outcome.trials);
-    let unchecked = outcome.trials.iter().filter(|t| t.value().is_some() && t.found.error_ratio.is_none()).count();
     if unchecked > 0 {
-        show::line(format_args!("  {unchecked} not checked: no instance that the simulator runs takes their steps"));
+        show::line("  not checked: no instance that the simulator runs takes these steps");
     }
     table(&outcome.trials, outcome.winner());
 }

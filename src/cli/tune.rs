@@ -205,7 +205,14 @@ fn finish(args: &TuneArgs, space: &Space, outcome: &Outcome) -> Result<ExitCode>
         if outcome.is_stopped {
             return Ok(status);
         }
-        return Err(Error::input(Code::TuneNone, "no configuration of the space is legal, right and has a value"));
+        let looked = outcome.trials.len().max(outcome.predicted as usize);
+        let message = format!("none of the {looked} configurations that were tried is legal, right and has a value");
+        let error = Error::input(Code::TuneNone, message);
+        return Err(if (looked as u64) < space.count() {
+            error.help("--trials N with a larger number")
+        } else {
+            error
+        });
     };
     let text = trials::exported(best);
     if let Some(file) = &args.out {

@@ -56,9 +56,14 @@ fn what_is_written_is_read_back() {
     let file = folder.join("kernels.warploom");
     artifact.write_packed(&file).unwrap();
     assert_eq!(Artifact::read(&file).unwrap(), stored(artifact.clone()));
-    assert_eq!(Artifact::from_bytes(&artifact.to_bytes().unwrap()).unwrap(), stored(artifact));
+    assert_eq!(Artifact::from_bytes(&artifact.to_bytes().unwrap()).unwrap(), stored(artifact.clone()));
     let left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), names.len() + 2, "nothing partial is left: {left:?}");
+    // Files that the manifest no longer names go away; others stay.
+    Artifact::new(artifact.variants[..1].to_vec()).write(&folder).unwrap();
+    let mut left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["kernels.warploom", MANIFEST, "vec_add.ptx"]);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -80,6 +85,17 @@ fn a_variant_is_chosen_by_arrays_and_chip() {
         size.helps(),
         ["vec_add(A f32[1024], B f32[1024], C f32[1024])", "vec_add(A f32[256], B f32[256], C f32[256])"]
     );
+    // A label is as good as a name, and a name that leaves two is refused.
+    let shape = [256usize];
+    let arrays = [(DType::F32, &shape[..]); 3];
+    assert_eq!(artifact.choose("sum_256", (9, 0), &arrays).unwrap().label, "sum_256");
+    assert_eq!(artifact.ambiguous(), None);
+    let mut twice = artifact.clone();
+    twice.variants.push(twice.variants[2].clone().labelled("other"));
+    assert_eq!(twice.ambiguous(), Some((2, 3)));
+    let two = twice.choose("vec_add", (9, 0), &arrays).unwrap_err();
+    assert!(two.message().contains("sum_256 and other among them"), "{two}");
+    assert_eq!(twice.choose("other", (9, 0), &arrays).unwrap().label, "other");
     let name = artifact.choose("gemm", (9, 0), &[]).unwrap_err();
     assert_eq!((name.message(), name.helps()), ("the artefact has no program `gemm`", &["vec_add".to_string()][..]));
 }

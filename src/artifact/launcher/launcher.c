@@ -413,6 +413,7 @@ int @name@_launch(@name@_variant *variant, struct CUstream_st *stream@parameters
     if (variant == NULL) return @NAME@_ERROR_NULL;
     u = variant->chosen;
 @gather@    for (n = 0; n < ARGUMENTS; n++) {
+        if (arguments[n] == 0) return @NAME@_ERROR_NULL;
         if (arguments[n] % u->align[n] != 0) return @NAME@_ERROR_ALIGN;
     }
     if (u->workspace_bytes > 0 && (workspace == 0 || workspace % WORKSPACE_ALIGN != 0)) return @NAME@_ERROR_WORKSPACE;

@@ -5,11 +5,11 @@
 @about@
    How to use it:
 
-     @name@_kernels *kernels;
-     @name@_variant *variant;
+     @name@_kernels *kernels = NULL;
+     @name@_variant *variant = NULL;
      int code = @name@_load(&kernels);                       (once for a context, which is current)
      if (code == 0) code = @name@_find(kernels, &shapes, &variant);
-     (allocate @name@_workspace_bytes(variant) bytes of device memory)
+     if (code == 0) (allocate @name@_workspace_bytes(variant) bytes of device memory)
      if (code == 0) code = @name@_launch(variant, stream, ..);
      if (code != 0) puts(@name@_error(code));
      @name@_unload(kernels);
