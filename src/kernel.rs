@@ -19,7 +19,7 @@ pub struct Kernels {
     pub text: String,
     /// LLVM IR before optimisation, for dumps.
     pub llvm: String,
-    /// The machine code of the module, where it has been assembled. A device that can run it takes it; others compile the PTX.
+    /// Machine code of the module, where it has been assembled. A device that can run it takes it; others compile the PTX.
     #[serde(skip)]
     pub cubin: Option<Cubin>,
     /// What the caller passes, in order.
@@ -105,7 +105,7 @@ pub trait Assembler {
     /// What determines its code besides the PTX, in words: `ptxas 13.0`.
     fn name(&self) -> String;
 
-    /// The machine code of a program.
+    /// Machine code for a program.
     ///
     /// # Errors
     /// What the assembler says of the PTX; a chip that it does not know.

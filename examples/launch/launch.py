@@ -2,6 +2,7 @@
 
     warploom build examples/mma_f16.loom --target sm_80,sm_90 -o out
     python3 examples/launch/launch.py out A=a.npy B=b.npy C=c.npy
+    python3 examples/launch/launch.py out:mma_f16 A=a.npy B=b.npy C=c.npy       (of several programs, the variants of this label)
 
 Inputs without a file are drawn; outputs with a file are written to it. Elements of bf16 and of 8-bit floats are arrays of 2-byte and
 1-byte integers here, 4-bit integers are two to a byte.
@@ -52,8 +53,12 @@ def call(name, *arguments):
         raise RuntimeError(f"{name}: {(words.value or b'?').decode()}")
 
 
-def choose(variants, device):
-    """The first of the variants for the newest chip whose PTX the device runs."""
+def choose(variants, device, label):
+    """The variant for the newest chip whose PTX the device runs: of this label, or of all where they take the same arguments."""
+    labels = sorted({v["label"] for v in variants})
+    variants = [v for v in variants if label in (None, v["label"])]
+    if len({json.dumps([v["name"], v["arguments"]]) for v in variants}) != 1:
+        raise RuntimeError(f"name one of these variants, as FOLDER:LABEL: {', '.join(labels)}")
     major, minor = c.c_int(), c.c_int()
     call("cuDeviceGetAttribute", c.byref(major), CAPABILITY_MAJOR, device)
     call("cuDeviceGetAttribute", c.byref(minor), CAPABILITY_MINOR, device)
@@ -73,12 +78,12 @@ def choose(variants, device):
 class Kernels:
     """The kernels of a folder, loaded into the current context."""
 
-    def __init__(self, folder, device):
+    def __init__(self, folder, device, label=None):
         with open(os.path.join(folder, "manifest.json")) as file:
             manifest = json.load(file)
         if manifest["version"] != 2:
             raise RuntimeError("a manifest of another version")
-        self.manifest = choose(manifest["variants"], device)
+        self.manifest = choose(manifest["variants"], device, label)
         with open(os.path.join(folder, self.manifest["ptx"]["file"]), "rb") as file:
             ptx = file.read() + b"\0"
         self.module = POINTER()
@@ -170,13 +175,16 @@ def host(argument, file):
 
 
 def main():
-    folder, files = sys.argv[1], dict(word.split("=", 1) for word in sys.argv[2:])
+    (folder, _, label), files = sys.argv[1].partition(":"), dict(word.split("=", 1) for word in sys.argv[2:])
     call("cuInit", 0)
     device, context = c.c_int(), POINTER()
     call("cuDeviceGet", c.byref(device), 0)
     call("cuDevicePrimaryCtxRetain", c.byref(context), device)
     call("cuCtxSetCurrent", context)
-    kernels = Kernels(folder, device)
+    kernels = Kernels(folder, device, label or None)
+    unknown = set(files) - {a["name"] for a in kernels.manifest["arguments"]}
+    if unknown:
+        raise RuntimeError(f"no arguments are called {', '.join(sorted(unknown))}")
     arrays, addresses = [], []
     for argument in kernels.manifest["arguments"]:
         arrays.append(host(argument, files.get(argument["name"])))

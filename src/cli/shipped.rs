@@ -10,6 +10,7 @@ use crate::error::{Code, Error, Result};
 use crate::kernel::Arg;
 use crate::loom::Schedule;
 use crate::sim::{self, Mode, Options};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -68,15 +69,18 @@ pub fn run(request: &Request, place: &Place) -> Result<ExitCode> {
     Ok(show::verdict(worst))
 }
 
-/// The variant that `--variant` names; else the one for the newest chip that the place has, where all take the same arguments.
+/// The variant for the newest chip that the place has: of those of the label that `--variant` names, or of all, which then take the same
+/// arguments. The number of a row names one.
 fn chosen<'a>(request: &Request, artifact: &'a Artifact, place: &Place) -> Result<&'a Variant> {
-    if let Some(wanted) = request.variant {
-        return build::find(artifact, wanted);
-    }
-    let first = &artifact.variants[0];
-    if artifact.variants.iter().any(|v| v.signature() != first.signature()) {
+    let is_named = |v: &&Variant| request.variant.is_none_or(|wanted| v.label == wanted);
+    let pool: Vec<&Variant> = artifact.variants.iter().filter(is_named).collect();
+    let (Some(first), [_, _, ..]) = (pool.first(), &pool[..]) else {
+        return request.variant.map_or(Ok(&artifact.variants[0]), |wanted| build::find(artifact, wanted));
+    };
+    if pool.iter().any(|v| v.signature() != first.signature()) {
         let message = format!("{} has programs for several arguments", request.path.display());
-        let known = artifact.variants.iter().map(|v| v.label.as_str()).collect::<Vec<_>>().join(", ");
+        let known: BTreeSet<&str> = pool.iter().map(|v| v.label.as_str()).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
         return Err(Error::input(Code::CliVariant, message).help("--variant LABEL").help(known));
     }
     match place {
@@ -87,7 +91,7 @@ fn chosen<'a>(request: &Request, artifact: &'a Artifact, place: &Place) -> Resul
             let args = &first.kernels.args;
             let shapes: Vec<Vec<usize>> = args.iter().map(shape).collect();
             let given: Vec<_> = args.iter().map(|arg| arg.dtype).zip(shapes.iter().map(Vec::as_slice)).collect();
-            artifact.choose(&first.kernels.name, device.info().capability, &given)
+            artifact.choose(request.variant.unwrap_or(&first.kernels.name), device.info().capability, &given)
         }
     }
 }

@@ -223,6 +223,9 @@ impl<'a> Lines<'a> {
 pub fn damages(bytes: &[u8]) -> Vec<Damage> {
     let lines = Lines::of(bytes);
     let mut out = Vec::new();
+    if lines.whole.len() > 3 && !lines.whole.iter().any(|line| is_whole(line)) {
+        return vec![Damage { line: 1, why: "this is no record: no line has a checksum of its own".into() }];
+    }
     for (n, line) in lines.whole.iter().enumerate() {
         let why = match decoded(line) {
             Err(why) => Some(why),

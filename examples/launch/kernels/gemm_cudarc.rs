@@ -21,8 +21,8 @@
 //     sm_80: gemm_sm_80.ptx
 //       gemm: grid 1 x 1 x 1, block 256 x 1 x 1, 20464 bytes of shared memory
 //
-// How to use it: put this file beside the files that it includes, and name it in a crate: `mod gemm;`, or
-// `mod gemm { include!("path/gemm.rs"); }`. The crate depends on cudarc 0.19 with its features `driver` and `cuda-12000` or
+// How to use it: put this file beside the files that it includes, and name it in a crate:
+// `mod gemm { include!("gemm_cudarc.rs"); }`. The crate depends on cudarc 0.19 with its features `driver` and `cuda-12000` or
 // later, its feature `f16`, and half 2.
 //
 //     let kernels = gemm::Kernels::load(&context)?;

@@ -21,8 +21,9 @@
 //     sm_80: gemm_sm_80.ptx
 //       gemm: grid 1 x 1 x 1, block 256 x 1 x 1, 20464 bytes of shared memory
 //
-// How to use it: put this file beside the files that it includes, and name it in a crate: `mod gemm;`, or
-// `mod gemm { include!("path/gemm.rs"); }`. The crate needs neither LLVM nor CUDA to build:
+// How to use it: put this file beside the files that it includes, and name it in a crate:
+// `mod gemm { include!("gemm_warploom.rs"); }`. The crate needs no LLVM to build; where CUDA is not
+// installed, CUDA_LIBRARY_PATH names a folder with an empty lib64/libcuda.so, as `warploom new` writes it:
 // `warploom = { version = "0.1.0", default-features = false, features = ["runtime"] }`.
 //
 //     let kernels = gemm::Kernels::load(&device)?;

@@ -17,8 +17,8 @@
 //       gemm_0: grid 1 x 1 x 2, block 128 x 1 x 1, 8448 bytes of shared memory
 //       gemm_1: grid 8 x 1 x 1, block 128 x 1 x 1
 //
-// How to use it: put this file beside the files that it includes, and name it in a crate: `mod split;`, or
-// `mod split { include!("path/split.rs"); }`. The crate depends on cudarc 0.19 with its features `driver` and `cuda-12000` or
+// How to use it: put this file beside the files that it includes, and name it in a crate:
+// `mod split { include!("split_cudarc.rs"); }`. The crate depends on cudarc 0.19 with its features `driver` and `cuda-12000` or
 // later.
 //
 //     let kernels = split::Kernels::load(&context)?;

@@ -17,8 +17,9 @@
 //       gemm_0: grid 1 x 1 x 2, block 128 x 1 x 1, 8448 bytes of shared memory
 //       gemm_1: grid 8 x 1 x 1, block 128 x 1 x 1
 //
-// How to use it: put this file beside the files that it includes, and name it in a crate: `mod split;`, or
-// `mod split { include!("path/split.rs"); }`. The crate needs neither LLVM nor CUDA to build:
+// How to use it: put this file beside the files that it includes, and name it in a crate:
+// `mod split { include!("split_warploom.rs"); }`. The crate needs no LLVM to build; where CUDA is not
+// installed, CUDA_LIBRARY_PATH names a folder with an empty lib64/libcuda.so, as `warploom new` writes it:
 // `warploom = { version = "0.1.0", default-features = false, features = ["runtime"] }`.
 //
 //     let kernels = split::Kernels::load(&device)?;

@@ -482,6 +482,7 @@ int vec_add_launch(vec_add_variant *variant, struct CUstream_st *stream,
     arguments[1] = b;
     arguments[2] = c;
     for (n = 0; n < ARGUMENTS; n++) {
+        if (arguments[n] == 0) return VEC_ADD_ERROR_NULL;
         if (arguments[n] % u->align[n] != 0) return VEC_ADD_ERROR_ALIGN;
     }
     if (u->workspace_bytes > 0 && (workspace == 0 || workspace % WORKSPACE_ALIGN != 0)) return VEC_ADD_ERROR_WORKSPACE;

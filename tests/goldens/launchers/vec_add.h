@@ -18,11 +18,11 @@
 
    How to use it:
 
-     vec_add_kernels *kernels;
-     vec_add_variant *variant;
+     vec_add_kernels *kernels = NULL;
+     vec_add_variant *variant = NULL;
      int code = vec_add_load(&kernels);                       (once for a context, which is current)
      if (code == 0) code = vec_add_find(kernels, &shapes, &variant);
-     (allocate vec_add_workspace_bytes(variant) bytes of device memory)
+     if (code == 0) (allocate vec_add_workspace_bytes(variant) bytes of device memory)
      if (code == 0) code = vec_add_launch(variant, stream, ..);
      if (code != 0) puts(vec_add_error(code));
      vec_add_unload(kernels);
