@@ -205,7 +205,7 @@ fn finish(args: &TuneArgs, space: &Space, outcome: &Outcome) -> Result<ExitCode>
         if outcome.is_stopped {
             return Ok(status);
         }
-        let looked = outcome.trials.len().max(outcome.predicted as usize);
+        let looked = outcome.trials.len().max(outcome.predicted);
         let message = format!("none of the {looked} configurations that were tried is legal, right and has a value");
         let error = Error::input(Code::TuneNone, message);
         return Err(if (looked as u64) < space.count() {

@@ -137,12 +137,16 @@ extern "C" fn cuLinkAddData_v2(
         // CU_JIT_INPUT_PTX, whose end is a zero.
         let text = CStr::from_bytes_with_nul(&data).ok().filter(|_| kind == 1).ok_or(1)?;
         let text = text.to_str().map_err(|_| 218)?.to_string();
-        // What cannot be loaded cannot be assembled.
+        // Machine code is for the device; what cannot be loaded cannot be assembled.
         let module = load(state, &text, &mut String::new())?;
         state.modules.remove(&module);
         state.entries.remove(&module);
+        let (number, exact) = ptx::read(&text).ok_or(218)?.target;
+        let (major, minor) = state.settings.capability;
+        let of = |number: u32| format!(".target sm_{number}");
+        let code = if exact { text } else { text.replacen(&of(number), &of((major * 10 + minor) as u32), 1) };
         let own = state.links.get_mut(&(link as usize)).ok_or(400)?;
-        own.code = [ELF.as_bytes(), text.as_bytes(), b"\0"].concat();
+        own.code = [ELF.as_bytes(), code.as_bytes(), b"\0"].concat();
         Ok(())
     })
 }
