@@ -23,7 +23,7 @@ pub type Tamper = Box<dyn Fn(&Job) -> bool>;
 /// Does jobs on this host.
 pub struct Evaluator {
     tamper: Tamper,
-    #[cfg(feature = "runtime")]
+    #[cfg(all(feature = "runtime", unix))]
     device: Option<super::device::Clocked>,
 }
 
@@ -32,7 +32,7 @@ impl Evaluator {
     pub fn new(tamper: Tamper) -> Evaluator {
         Evaluator {
             tamper,
-            #[cfg(feature = "runtime")]
+            #[cfg(all(feature = "runtime", unix))]
             device: None,
         }
     }
@@ -41,7 +41,7 @@ impl Evaluator {
     ///
     /// # Errors
     /// What opening the device and its libraries says.
-    #[cfg(feature = "runtime")]
+    #[cfg(all(feature = "runtime", unix))]
     pub fn on_device(mut self, device: &crate::runtime::Device) -> Result<Evaluator> {
         self.device = Some(super::device::Clocked::new(device)?);
         Ok(self)
@@ -54,9 +54,9 @@ impl Evaluator {
 
     /// Whether the device is lost to the jobs after this one: the process has to end.
     pub fn is_lost(&self) -> bool {
-        #[cfg(feature = "runtime")]
+        #[cfg(all(feature = "runtime", unix))]
         return self.device.as_ref().is_some_and(super::device::Clocked::is_lost);
-        #[cfg(not(feature = "runtime"))]
+        #[cfg(not(all(feature = "runtime", unix)))]
         false
     }
 
@@ -98,7 +98,7 @@ impl Evaluator {
         judged(found, judge.worst(&arrays))
     }
 
-    #[cfg(feature = "runtime")]
+    #[cfg(all(feature = "runtime", unix))]
     fn on_clock(&self, job: &Job, schedule: &Schedule) -> Result<Answer> {
         let none = || Error::bug(Code::TuneProtocol, "the worker has no device");
         let device = self.device.as_ref().ok_or_else(none)?;
@@ -108,7 +108,7 @@ impl Evaluator {
         }
     }
 
-    #[cfg(not(feature = "runtime"))]
+    #[cfg(not(all(feature = "runtime", unix)))]
     fn on_clock(&self, _: &Job, _: &Schedule) -> Result<Answer> {
         Err(Error::bug(Code::TuneProtocol, "the worker has no device"))
     }

@@ -13,7 +13,7 @@
 
 mod consult;
 mod cost;
-#[cfg(feature = "runtime")]
+#[cfg(all(feature = "runtime", unix))]
 mod device;
 mod evaluate;
 mod judge;
