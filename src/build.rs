@@ -1,6 +1,6 @@
-//! Compiles schedules into an artefact: for several chips, in parallel, through a cache.
+//! Compiles schedules into an artefact, in parallel and through a cache.
 //!
-//! In a build script, [`script`] compiles the `.loom` files of a crate, and [`include_artifact!`](crate::include_artifact) reads what it made.
+//! In a build script, [`script`] compiles the `.loom` files of a crate, and [`include_artifact!`](crate::include_artifact) embeds the artefact.
 
 use crate::analysis;
 use crate::artifact::{Artifact, Cache, EXTENSION, Variant};
@@ -22,7 +22,7 @@ pub struct Builder {
     cache: Option<Cache>,
 }
 
-/// A schedule to compile, and what its files are called.
+/// A schedule to compile, and the label of its variant.
 #[derive(Debug)]
 struct Job {
     label: String,
@@ -30,21 +30,21 @@ struct Job {
 }
 
 impl Builder {
-    /// No schedules, no machine code, no cache.
+    /// A builder without schedules, cubins and cache.
     pub fn new() -> Builder {
         Builder::default()
     }
 
-    /// Adds a schedule; its files are called by the label.
+    /// Adds a schedule; `label` is the base name of its files.
     pub fn schedule(&mut self, label: impl Into<String>, schedule: Schedule) -> &mut Builder {
         self.jobs.push(Job { label: label.into(), schedule });
         self
     }
 
-    /// Adds the schedule of a `.loom` file for each of these chips, for its own where there are none. Its files are called as it is.
+    /// Adds the schedule of a `.loom` file for each chip, or for the file's own chip if `targets` is empty. The file's name is the label.
     ///
     /// # Errors
-    /// `build.file` where the file cannot be read; what is wrong with its text.
+    /// `build.file` if the file cannot be read; the errors of [`Schedule::parse`].
     pub fn file(&mut self, file: &Path, targets: &[Target]) -> Result<&mut Builder> {
         let within = |e: Error| e.within(format!("reading {}", file.display()));
         let text = std::fs::read_to_string(file)
@@ -59,33 +59,33 @@ impl Builder {
         Ok(self)
     }
 
-    /// Has ptxas assemble the PTX, so that no device compiles it.
+    /// Whether ptxas assembles the PTX, so that the driver loads a cubin instead of compiling PTX.
     pub fn assembled(&mut self, assembled: bool) -> &mut Builder {
         self.assembled = assembled;
         self
     }
 
-    /// Reads from a cache what has been built before, and keeps the rest there.
+    /// The cache for compiled variants; without a cache every variant is compiled.
     pub fn cache(&mut self, cache: Option<Cache>) -> &mut Builder {
         self.cache = cache;
         self
     }
 
-    /// How many variants there will be.
+    /// The number of variants.
     pub fn len(&self) -> usize {
         self.jobs.len()
     }
 
-    /// Whether there is nothing to compile.
+    /// Whether no schedule has been added.
     pub fn is_empty(&self) -> bool {
         self.jobs.is_empty()
     }
 
-    /// Compiles all, by as many threads as there are processors; `done` is called after each with its label. The variants are in the
-    /// order in which their schedules were added.
+    /// Compiles all schedules, with one thread per processor. `done` is called with the label of each finished variant. The variants have
+    /// the order of their schedules.
     ///
     /// # Errors
-    /// The first schedule's that is refused; `ptxas.*` where machine code is asked for.
+    /// The error of the first schedule that does not compile; `ptxas.*` if ptxas is missing or rejects the PTX.
     pub fn build(&self, done: &(impl Fn(&str) + Sync)) -> Result<Artifact> {
         let (next, built) = (Mutex::new(self.jobs.iter().enumerate()), Mutex::new(Vec::new()));
         let work = || {
@@ -108,7 +108,7 @@ impl Builder {
         built.into_iter().map(|(_, variant)| variant).collect::<Result<_>>().map(Artifact::new)
     }
 
-    /// The variant of a schedule, from the cache where it has been built before.
+    /// The variant of a schedule, from the cache or compiled.
     fn variant(&self, job: &Job) -> Result<Variant> {
         let schedule = &job.schedule;
         let ptxas = if self.assembled { Some(Ptxas::for_chip(None, schedule.target.name)?) } else { None };
@@ -123,12 +123,12 @@ impl Builder {
     }
 }
 
-/// Compiles a schedule, and counts what it costs.
+/// Compiles a schedule, and adds its cost report.
 fn compiled(schedule: &Schedule, ptxas: Option<&Ptxas>) -> Result<Variant> {
     let func = schedule.scheduled()?;
     let lowered = lower::lower(&func, &schedule.target)?;
     let mut kernels = codegen::compile(&lowered, &schedule.target)?;
-    // The text of LLVM is for dumps.
+    // LLVM IR is for dumps alone.
     kernels.llvm.clear();
     let mut report = analysis::cost_report(&lowered, &schedule.target).compiled(&kernels).summed(&func);
     if let Some(ptxas) = ptxas {
@@ -140,8 +140,8 @@ fn compiled(schedule: &Schedule, ptxas: Option<&Ptxas>) -> Result<Variant> {
     Ok(variant.with_cost(analysis::summary(&report)))
 }
 
-/// The variant of a schedule from a cache, or made and kept there; `kind` tells apart what variants of one schedule hold. The key is a
-/// digest of everything that determines the code.
+/// The variant of a schedule from the cache; on a miss `make` compiles it and the cache stores it. Variants with a cost report and variants
+/// without one have different `kind`s. The key is a digest of everything that determines the code.
 pub(crate) fn cached(
     kind: &str,
     schedule: &Schedule,
@@ -164,8 +164,8 @@ pub(crate) fn cached(
     Ok(variant)
 }
 
-/// For a build script: compiles `.loom` files for these chips (for their own where there are none) into `NAME.warploom` in OUT_DIR, and has
-/// cargo run the script again where a file changes. [`include_artifact!`](crate::include_artifact) reads it.
+/// For a build script: compiles `.loom` files for these chips, or for their own chips if `targets` is empty, into `NAME.warploom` in OUT_DIR.
+/// cargo runs the script again when a file changes. [`include_artifact!`](crate::include_artifact) embeds the artefact.
 ///
 /// ```no_run
 /// // build.rs
@@ -175,7 +175,7 @@ pub(crate) fn cached(
 /// ```
 ///
 /// # Errors
-/// As [`Builder::file`] and [`Builder::build`]; `build.script` where cargo has set no OUT_DIR.
+/// As [`Builder::file`] and [`Builder::build`]; `build.script` outside of a build script.
 pub fn script(name: &str, files: &[&str], targets: &[&str]) -> Result<()> {
     let folder = std::env::var_os("OUT_DIR").ok_or_else(|| {
         Error::input(Code::BuildScript, "OUT_DIR is not set: this is for build scripts")

@@ -19,7 +19,7 @@ pub struct Kernels {
     pub text: String,
     /// LLVM IR before optimisation, for dumps.
     pub llvm: String,
-    /// Machine code of the module, where it has been assembled. A device that can run it takes it; others compile the PTX.
+    /// The cubin of the module, if there is one. The driver loads it on devices that support it, and compiles the PTX on others.
     #[serde(skip)]
     pub cubin: Option<Cubin>,
     /// What the caller passes, in order.
@@ -87,32 +87,32 @@ pub struct Cubin {
 }
 
 impl Cubin {
-    /// Machine code that an assembler made for a chip.
+    /// A cubin for a chip, and the name of its assembler.
     pub fn new(chip: impl Into<String>, assembler: impl Into<String>, bytes: Vec<u8>) -> Cubin {
         Cubin { chip: chip.into(), assembler: assembler.into(), bytes }
     }
 
-    /// Whether a device of this compute capability can run it: one of the same major number and no lower minor one; of a chip
-    /// with instructions of its own (`sm_90a`) that chip alone.
+    /// Whether a device of this compute capability can run the cubin: the major version is equal and the minor version not lower. A cubin for
+    /// `sm_90a` needs exactly 9.0.
     pub fn runs_on(&self, capability: (u32, u32)) -> bool {
         let same = |chip: &Chip| chip.number / 10 == capability.0;
         Chip::parse(&self.chip).is_some_and(|chip| same(&chip) && chip.runs_on(capability))
     }
 }
 
-/// What makes machine code of PTX: ptxas, or the driver of a device.
+/// Assembles PTX to a cubin: ptxas, or the driver of a device.
 pub trait Assembler {
-    /// What determines its code besides the PTX, in words: `ptxas 13.0`.
+    /// Name and version, such as `ptxas 13.0`: PTX and name determine the cubin.
     fn name(&self) -> String;
 
-    /// Machine code for a program.
+    /// The cubin of a program.
     ///
     /// # Errors
-    /// What the assembler says of the PTX; a chip that it does not know.
+    /// The assembler rejects the PTX, or does not support the chip.
     fn cubin(&self, kernels: &Kernels) -> Result<Cubin>;
 }
 
-/// The name of a chip, taken apart.
+/// Compute capability and kind of a chip, from its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Chip {
     /// The compute capability times ten.
@@ -216,7 +216,7 @@ fn packed(shape: &[i64]) -> Vec<i64> {
     strides
 }
 
-/// What the address of workspace has to be a multiple of: as the driver aligns an allocation.
+/// The required alignment of workspace in bytes: the driver's alignment of allocations.
 pub const WORKSPACE_ALIGN: u64 = 256;
 
 /// A global buffer that lives only inside the program.

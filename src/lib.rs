@@ -114,15 +114,13 @@ pub fn compile(schedule: &Schedule) -> Result<Kernels> {
     codegen::compile(&lowered, &schedule.target)
 }
 
-/// Like [`compile`], through a cache: what has been compiled before is read, and LLVM does nothing. With an assembler, a `Ptxas` or a
-/// `Device`, the kernels have machine code, too, and the driver compiles nothing when it loads them. Where the cache cannot be written, the
-/// kernels are compiled as ever.
+/// Like [`compile`], through a cache. A hit reads the kernels from disk, without LLVM. With an assembler, a `Ptxas` or a `Device`, the kernels
+/// also have a cubin, which the driver loads without compiling. Failures to write the cache are ignored.
 ///
-/// The key of an entry is a digest of everything that determines the code: the schedule's text, the sources of this compiler, the version
-/// of LLVM, and the assembler.
+/// The key of an entry is a digest of the schedule's text, the sources of this compiler, the version of LLVM, and the assembler.
 ///
 /// # Errors
-/// As [`compile`]; what the assembler says.
+/// The errors of [`compile`] and of the assembler.
 #[cfg(feature = "compile")]
 pub fn compile_cached(
     schedule: &Schedule,
@@ -137,9 +135,8 @@ pub fn compile_cached(
     build::cached("kernels", schedule, cache, assembler, make).map(|variant| variant.kernels)
 }
 
-/// The artefact that [`build::script`] made under this name in the crate's build script, as bytes for
-/// [`Artifact::from_bytes`](artifact::Artifact::from_bytes). A program that only runs kernels needs the feature `compile` in its
-/// build script alone.
+/// Embeds the artefact with this name that the crate's build script made with [`build::script`], as bytes for
+/// [`Artifact::from_bytes`](artifact::Artifact::from_bytes). Only the build script needs the feature `compile`.
 #[macro_export]
 macro_rules! include_artifact {
     ($name:literal) => {

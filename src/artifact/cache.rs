@@ -1,9 +1,8 @@
-//! Compiled programs that are kept between processes.
+//! A cache of compiled programs on disk.
 //!
-//! An entry is an artefact in one file, under a key: a digest of everything that determines the code. So an entry is never out of date;
-//! it is only no longer asked for. Entries are written under another name, synced and renamed: a process that is killed leaves the old
-//! state, and any number of processes may share a cache. A damaged entry is removed and counts as missing. Where the entries are larger
-//! than the limit, those that were used longest ago are removed.
+//! An entry is an artefact in one file. Its key is a digest of everything that determines the code, so an entry never becomes stale.
+//! Entries are written under a temporary name, synced and renamed: a killed process leaves the old state, and several processes may share a
+//! cache. A lookup removes a damaged entry and reports a miss. Above the size limit the cache evicts the least recently used entries.
 
 use super::files;
 use super::manifest::checksum;
@@ -14,10 +13,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Bytes that the entries of a cache may have together, where no other limit is given.
+/// The default size limit of a cache in bytes.
 pub const LIMIT: u64 = 1 << 30;
 
-/// How old an unfinished file is that no process still writes.
+/// An unfinished file of this age belongs to a killed process.
 const ABANDONED: Duration = Duration::from_secs(600);
 
 /// A folder of compiled programs.
@@ -31,9 +30,9 @@ pub struct Cache {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// Its key.
+    /// The key.
     pub key: String,
-    /// Its file.
+    /// The file.
     pub path: PathBuf,
     /// The size of its file.
     pub bytes: u64,
@@ -41,7 +40,7 @@ pub struct Entry {
     pub used: SystemTime,
 }
 
-/// What was removed.
+/// Number and size of removed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Removed {
@@ -51,7 +50,7 @@ pub struct Removed {
     pub bytes: u64,
 }
 
-/// The key of an entry: a digest of parts, which are told apart by their lengths.
+/// The key of an entry: a digest of length-prefixed parts.
 pub fn key(parts: &[&str]) -> String {
     let whole: Vec<u8> =
         parts.iter().flat_map(|part| [part.len().to_string().as_bytes(), b":", part.as_bytes()].concat()).collect();
@@ -59,17 +58,17 @@ pub fn key(parts: &[&str]) -> String {
 }
 
 impl Cache {
-    /// The cache in a folder, which is made where it does not exist, for its owner alone.
+    /// The cache in a folder. The folder is created if necessary, with access for its owner alone.
     ///
     /// # Errors
-    /// `cache.open` where the folder cannot be made, or where others may write into it: they could put code there.
+    /// `cache.open` if the folder cannot be created, or if other users have write access: they could inject code.
     pub fn at(folder: impl Into<PathBuf>) -> Result<Cache> {
         let folder = folder.into();
         make_private(&folder)?;
         Ok(Cache { folder, limit: LIMIT })
     }
 
-    /// The same with another limit in bytes.
+    /// The cache with another size limit in bytes.
     #[must_use]
     pub fn with_limit(mut self, bytes: u64) -> Cache {
         self.limit = bytes;
@@ -81,7 +80,7 @@ impl Cache {
         &self.folder
     }
 
-    /// The entry of a key. One that is damaged is removed.
+    /// The entry of a key. A damaged entry is removed and is a miss.
     pub fn get(&self, key: &str) -> Option<Artifact> {
         let path = self.path(key)?;
         let mut file = File::open(&path).ok()?;
@@ -89,7 +88,7 @@ impl Cache {
         file.read_to_end(&mut bytes).ok()?;
         match Artifact::from_bytes(&bytes) {
             Ok(artifact) => {
-                // Only the order of removal depends on this.
+                // The modification time is the time of last use, for eviction.
                 let _ = file.set_modified(SystemTime::now());
                 Some(artifact)
             }
@@ -100,7 +99,7 @@ impl Cache {
         }
     }
 
-    /// Keeps an artefact under a key, and removes what was used longest ago where that is too much.
+    /// Stores an artefact under a key, and evicts the least recently used entries above the size limit.
     ///
     /// # Errors
     /// `artifact.write` where the file cannot be written.
@@ -112,7 +111,7 @@ impl Cache {
         Ok(())
     }
 
-    /// All entries, the one that was used last first.
+    /// All entries, most recently used first.
     ///
     /// # Errors
     /// `cache.open` where the folder cannot be read.
@@ -123,7 +122,7 @@ impl Cache {
         Ok(out)
     }
 
-    /// Reads every entry, and removes those that are damaged: each with what is wrong.
+    /// Reads every entry and removes damaged entries. Returns the number of intact entries, and each damaged entry with its error.
     ///
     /// # Errors
     /// As [`Cache::entries`].
@@ -143,7 +142,7 @@ impl Cache {
         Ok((right, damaged))
     }
 
-    /// Removes what was used longest ago, until the entries have no more than so many bytes, and files that were never finished.
+    /// Evicts the least recently used entries until the rest fits the limit in bytes, and removes unfinished files of killed processes.
     ///
     /// # Errors
     /// As [`Cache::entries`].
@@ -180,7 +179,7 @@ impl Cache {
         is_key.then(|| self.folder.join(format!("{key}.{EXTENSION}")))
     }
 
-    /// The files of entries, and those that were not finished. Others are left alone.
+    /// The files of entries, and unfinished files. Other files in the folder are ignored.
     fn files(&self) -> Result<Vec<Entry>> {
         let read = std::fs::read_dir(&self.folder).map_err(|e| cannot(&self.folder, &e))?;
         let entry = |found: std::io::Result<std::fs::DirEntry>| {
@@ -197,7 +196,7 @@ impl Cache {
 }
 
 impl Removed {
-    /// Removes the file of an entry.
+    /// Removes the file of an entry and counts it.
     fn count(&mut self, entry: &Entry) {
         if std::fs::remove_file(&entry.path).is_ok() {
             self.files += 1;
@@ -206,7 +205,7 @@ impl Removed {
     }
 }
 
-/// Whether a file was not finished.
+/// Whether the path is an unfinished file.
 fn is_partial(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(files::is_partial)
 }
@@ -216,7 +215,7 @@ fn cannot(folder: &Path, e: &std::io::Error) -> Error {
         .help("name another folder; for the command line, WARPLOOM_CACHE=FOLDER, or WARPLOOM_CACHE=off for none")
 }
 
-/// Makes a folder that its owner alone may read and write.
+/// Creates a folder with access for its owner alone.
 fn make_private(folder: &Path) -> Result<()> {
     if folder.is_file() {
         let message = format!("the cache {} is a file, not a folder", folder.display());

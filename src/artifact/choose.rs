@@ -1,4 +1,4 @@
-//! Which variant of an artefact is for a device and for arrays.
+//! Selection of a variant by name, arrays and device.
 
 use super::{Artifact, Variant};
 use crate::dtype::DType;
@@ -6,17 +6,17 @@ use crate::error::{Code, Error, Result};
 use crate::kernel::{Arg, Chip};
 
 impl Artifact {
-    /// The variant of a program, or of a label, for a device of this compute capability (major, minor) and for arrays of these types and
-    /// shapes, in the order of its arguments. It is the one for the newest chip that the device runs.
+    /// The variant with this program name or label whose arguments have these types and shapes, for a device of this compute capability
+    /// (major, minor). Among several chips the newest that the device supports wins.
     ///
     /// # Errors
-    /// `artifact.choice`: the artefact has no such program, none for these arrays, none for this device, or several that differ in more than
-    /// that, such as the layouts of a product of squares. The error lists what it has.
+    /// `artifact.choice` if no variant has the name, takes the arrays or runs on the device; the error lists the names, shapes or chips of the
+    /// artefact. Also if two variants remain, such as two layouts of one square GEMM.
     pub fn choose(&self, name: &str, capability: (u32, u32), arrays: &[(DType, &[usize])]) -> Result<&Variant> {
         self.choose_at(name, capability, arrays).map(|at| &self.variants[at])
     }
 
-    /// The place of [`Artifact::choose`]'s variant among all.
+    /// The index of the variant that [`Artifact::choose`] returns.
     pub(crate) fn choose_at(&self, name: &str, capability: (u32, u32), arrays: &[(DType, &[usize])]) -> Result<usize> {
         let named = self.named(name)?;
         let takes = |(_, v): &(usize, &Variant)| {
@@ -48,14 +48,14 @@ impl Artifact {
         })
     }
 
-    /// Two variants that no choice by program, arrays and chip tells apart, by their places.
+    /// The indices of two variants with equal program name, arguments and chip, if there are any.
     pub fn ambiguous(&self) -> Option<(usize, usize)> {
         let of = |v: &Variant| (signature(v), v.kernels.target.clone());
         let seen: Vec<_> = self.variants.iter().map(of).collect();
         (0..seen.len()).find_map(|second| Some((seen[..second].iter().position(|one| *one == seen[second])?, second)))
     }
 
-    /// The variants of a program or of a label, with their places.
+    /// The variants with this program name or label, with their indices.
     fn named(&self, name: &str) -> Result<Vec<(usize, &Variant)>> {
         let all = self.variants.iter().enumerate();
         let named: Vec<(usize, &Variant)> = all.filter(|(_, v)| v.kernels.name == name || v.label == name).collect();
@@ -69,7 +69,7 @@ impl Artifact {
 }
 
 impl Variant {
-    /// What it takes, in a line: `gemm(A f16[64, 32], B f16[32, 16], C f16[64, 16])`.
+    /// Program name and arguments: `gemm(A f16[64, 32], B f16[32, 16], C f16[64, 16])`.
     pub fn signature(&self) -> String {
         signature(self)
     }
@@ -80,7 +80,7 @@ fn signature(variant: &Variant) -> String {
     format!("{}({})", variant.kernels.name, args.collect::<Vec<_>>().join(", "))
 }
 
-/// The places of those for the newest chip whose code the device runs.
+/// The indices of the variants for the newest chip that the device supports.
 fn newest(variants: &[(usize, &Variant)], capability: (u32, u32)) -> Vec<usize> {
     let chip = |v: &Variant| Chip::parse(&v.kernels.target).filter(|chip| chip.runs_on(capability));
     let best = variants.iter().filter_map(|(_, v)| chip(v)).max();

@@ -1,11 +1,11 @@
-//! Files that are replaced as a whole.
+//! Atomic replacement of files.
 
 use crate::error::{Code, Error, Result};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes a text into a folder, which is made where it does not exist: a reader sees the old file or the whole new one.
+/// Writes a text file into a folder, and creates the folder if necessary. Readers see the old file or the complete new file.
 ///
 /// # Errors
 /// `artifact.write` where the file cannot be written.
@@ -13,7 +13,7 @@ pub fn write_text(folder: &Path, name: &str, text: &str) -> Result<()> {
     write(folder, name, text.as_bytes())
 }
 
-/// Writes bytes into a folder, which is made where it does not exist: a reader sees the old file or the whole new one.
+/// Writes a file into a folder, and creates the folder if necessary. Readers see the old file or the complete new file.
 pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     if folder.is_file() {
         let message = format!("{} is a file, not a folder", folder.display());
@@ -24,7 +24,7 @@ pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     replace(&path, bytes).map_err(|e| cannot_write(&path, &e))
 }
 
-/// Has the folder's entries survive a loss of power.
+/// Syncs the folder's entries to disk.
 pub(super) fn sync(folder: &Path) -> Result<()> {
     // Not every system opens folders; where it does, the entries are synced.
     match std::fs::File::open(folder) {
@@ -38,7 +38,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>> {
     std::fs::read(path).map_err(|e| Error::input(Code::ArtifactRead, format!("cannot read {}: {e}", path.display())))
 }
 
-/// The folder and the name of a file's path.
+/// Splits a path into folder and file name.
 pub(super) fn split(file: &Path) -> Result<(&Path, &str)> {
     let name = file.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| {
@@ -49,7 +49,7 @@ pub(super) fn split(file: &Path) -> Result<(&Path, &str)> {
     Ok((folder.unwrap_or(Path::new(".")), name))
 }
 
-/// The name as a path of one part, which leads nowhere else.
+/// The name as a path, if it has a single component.
 pub(super) fn plain_name(name: &str) -> Option<PathBuf> {
     let path = Path::new(name);
     (path.file_name()? == path.as_os_str()).then(|| path.to_path_buf())
@@ -59,15 +59,15 @@ fn cannot_write(path: &Path, e: &std::io::Error) -> Error {
     Error::machine(Code::ArtifactWrite, format!("cannot write {}: {e}", path.display()))
 }
 
-/// What the name of an unfinished file has between that of the file, and process and call.
+/// Separates the file's name from process id and counter in the name of an unfinished file.
 const PARTIAL: &str = ".partial-";
 
-/// Whether a name is one of an unfinished file.
+/// Whether the name belongs to an unfinished file.
 pub(super) fn is_partial(name: &str) -> bool {
     name.contains(PARTIAL)
 }
 
-/// Writes a file so that readers see the old one or the whole new one. The other name is one of this process and call.
+/// Writes a file under a temporary name that no other call uses, syncs it and renames it.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! The manifest of an artefact: everything of its variants but the contents of their files, as JSON.
+//! The manifest of an artefact as JSON: all fields of its variants except the contents of their files.
 //!
-//! Of each variant: arguments with shapes, strides, sizes and alignments; workspace; and of each kernel the entry, the grid, the block,
+//! A variant has arguments with shapes, strides, sizes and alignments; workspace; and of each kernel the entry, the grid, the block,
 //! the cluster, the shared memory and its parameters, tensor maps as data. The last line is the checksum of the text before it.
 
 use super::files::plain_name;
@@ -17,7 +17,7 @@ pub const VERSION: u32 = 2;
 /// The file of the manifest in a folder.
 pub const MANIFEST: &str = "manifest.json";
 
-/// How the last field begins, in the text.
+/// The text before the value of the last field.
 const CHECKSUM: &str = ",\n  \"checksum\": \"";
 
 /// The contents of `manifest.json`, without its checksum.
@@ -36,7 +36,7 @@ pub struct Manifest {
 pub struct VariantEntry {
     /// The program's name.
     pub name: String,
-    /// What its files are called.
+    /// The base name of its files.
     pub label: String,
     /// The chip that the PTX is for, such as `sm_90a`.
     pub target: String,
@@ -48,12 +48,12 @@ pub struct VariantEntry {
     pub llvm: String,
     /// The file of the PTX.
     pub ptx: File,
-    /// The file of the cubin, where it has been assembled.
+    /// The file of the cubin, if the variant has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cubin: Option<CubinEntry>,
-    /// What the caller passes, in order: addresses in device memory.
+    /// The arguments, in order: addresses in device memory.
     pub arguments: Vec<Arg>,
-    /// Device memory that the caller allocates once; what it holds between launches does not matter.
+    /// Device buffers that the caller allocates once. Launches need not preserve their contents.
     pub workspace: Vec<Workspace>,
     /// The kernels, in launch order, each on the same stream.
     pub kernels: Vec<Kernel>,
@@ -95,7 +95,7 @@ impl File {
         File { name, bytes: contents.len() as u64, sha256: checksum(contents) }
     }
 
-    /// That the contents are those that were written.
+    /// Compares length and SHA-256 of the contents.
     pub(super) fn check(&self, contents: &[u8]) -> Result<()> {
         if contents.len() as u64 == self.bytes && checksum(contents) == self.sha256 {
             return Ok(());
@@ -105,8 +105,8 @@ impl File {
 }
 
 impl Manifest {
-    /// The manifest of an artefact. Files have the label of their variant, with the chip where one program stands for several, and a
-    /// number where that does not tell them apart.
+    /// The manifest of an artefact. The label of a variant names its files. The chip is appended if several variants share the label, and a
+    /// number if they share label and chip.
     pub(super) fn of(artifact: &Artifact) -> Manifest {
         let mut taken = BTreeSet::new();
         let entry = |variant: &Variant| {
@@ -128,7 +128,7 @@ impl Manifest {
         Ok(format!("{body}{}", ending(body)))
     }
 
-    /// Reads a text whose checksum is right.
+    /// Parses the text and compares its checksum.
     pub(super) fn parse(text: &[u8]) -> Result<Manifest> {
         let text = std::str::from_utf8(text).map_err(|_| changed("the manifest is not text"))?;
         let body = text.rsplit_once(CHECKSUM).map(|(body, _)| body);
@@ -154,12 +154,12 @@ impl Manifest {
     }
 }
 
-/// The last line of a manifest whose other lines these are.
+/// The last line of a manifest: the checksum of the lines before it.
 fn ending(body: &str) -> String {
     format!("{CHECKSUM}{}\"\n}}\n", checksum(body.as_bytes()))
 }
 
-/// The one field that every version has.
+/// The field that manifests of all versions have.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
@@ -194,7 +194,7 @@ impl VariantEntry {
         std::iter::once(&self.ptx).chain(self.cubin.as_ref().map(|cubin| &cubin.file))
     }
 
-    /// The variant with these contents of its files.
+    /// The variant, from the contents of its files.
     pub(super) fn variant<'a>(&self, mut contents: impl Iterator<Item = &'a [u8]>) -> Result<Variant> {
         let ptx = contents.next().unwrap_or_default().to_vec();
         let text = String::from_utf8(ptx).map_err(|_| changed(format!("{} is not text", self.ptx.name)))?;

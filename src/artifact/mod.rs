@@ -1,9 +1,9 @@
-//! Compiled kernels as files: PTX, machine code, and a manifest of everything that a launch needs.
+//! Compiled kernels on disk: PTX, cubins, and a manifest with the launch of each kernel.
 //!
-//! An [`Artifact`] has variants: programs for several chips and of several sizes. [`Artifact::choose`] finds the one for a device and for
-//! arrays. It is a folder ([`Artifact::write`]), whose files a program in any language can read (`examples/launch`), or a single file
-//! ([`Artifact::write_packed`]), which a Rust program can also hold (`include_bytes!`). Reading needs neither LLVM nor a driver, and
-//! finds every bit that has changed since: the manifest has a checksum of each file and of itself.
+//! An [`Artifact`] has variants: programs for several chips and sizes. [`Artifact::choose`] selects a variant by device and arrays.
+//! [`Artifact::write`] makes a folder, whose files programs in other languages read (`examples/launch`). [`Artifact::write_packed`] makes a
+//! single file, which a Rust program can embed (`include_bytes!`). Reading needs neither LLVM nor a driver. The manifest has a SHA-256 of each
+//! file and of itself, and reading compares them.
 
 pub mod cache;
 mod choose;
@@ -21,14 +21,14 @@ pub use manifest::{CubinEntry, File, MANIFEST, Manifest, VERSION, VariantEntry};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// How the name of an artefact in one file ends.
+/// The extension of an artefact in one file.
 pub const EXTENSION: &str = "warploom";
 
 /// Compiled programs, for several chips and of several sizes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct Artifact {
-    /// At least one where it has been read.
+    /// The variants; an artefact that has been read has at least one.
     pub variants: Vec<Variant>,
 }
 
@@ -36,7 +36,7 @@ pub struct Artifact {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Variant {
-    /// What its files are called: letters, digits, `-`, `_` and `.`.
+    /// The base name of its files: letters, digits, `-`, `_` and `.`.
     pub label: String,
     /// The compiled program.
     pub kernels: Kernels,
@@ -46,12 +46,12 @@ pub struct Variant {
     pub compiler: String,
     /// The LLVM that it was made with: `19.1.7`.
     pub llvm: String,
-    /// The cost report, as text; none where nothing has been counted.
+    /// The cost report, as text, if the builder made one.
     pub cost: Option<String>,
 }
 
 impl Variant {
-    /// Kernels with the schedule that they were compiled from, under the program's name; `llvm` is the version of LLVM.
+    /// A variant of compiled kernels and their schedule. The label is the program's name; `llvm` is the version of LLVM.
     pub fn new(kernels: Kernels, schedule: impl Into<String>, llvm: impl Into<String>) -> Variant {
         Variant {
             label: kernels.name.clone(),
@@ -63,14 +63,14 @@ impl Variant {
         }
     }
 
-    /// The same with files of another name. Characters that no name of a file should have become `_`.
+    /// The variant with another label. Characters outside letters, digits, `-`, `_` and `.` become `_`.
     pub fn labelled(mut self, label: &str) -> Variant {
         let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
         self.label = label.chars().map(plain).collect();
         self
     }
 
-    /// The same with a cost report.
+    /// The variant with a cost report.
     pub fn with_cost(mut self, cost: impl Into<String>) -> Variant {
         self.cost = Some(cost.into());
         self
@@ -78,14 +78,14 @@ impl Variant {
 }
 
 impl Artifact {
-    /// Of these variants.
+    /// An artefact with these variants.
     pub fn new(variants: Vec<Variant>) -> Artifact {
         Artifact { variants }
     }
 
-    /// Writes it into a folder, which is made where it does not exist: the PTX and the cubin of each variant, and `manifest.json`.
-    /// Each file is written under another name, synced and renamed, the manifest last; files of
-    /// an artefact that was there before are removed. Yields the manifest.
+    /// Writes the PTX and the cubin of each variant and `manifest.json` into a folder, and creates the folder if necessary. Each file is
+    /// written under a temporary name, synced and renamed, the manifest last. Files of the folder's previous artefact are removed.
+    /// Returns the manifest.
     ///
     /// # Errors
     /// `artifact.write` where a file cannot be written.
@@ -98,7 +98,7 @@ impl Artifact {
             }
         }
         files::write(folder, MANIFEST, manifest.text()?.as_bytes())?;
-        // What the manifest before named, and this one does not.
+        // Files of the previous manifest that this one does not name.
         let names =
             |of: &Manifest| of.variants.iter().flat_map(|v| v.files()).map(|f| f.name.clone()).collect::<BTreeSet<_>>();
         let left = before.map(|before| &names(&before) - &names(&manifest)).unwrap_or_default();
@@ -107,20 +107,20 @@ impl Artifact {
         Ok(manifest)
     }
 
-    /// Its manifest: everything but the contents of the files.
+    /// The manifest: everything except the contents of the files.
     pub fn index(&self) -> Manifest {
         Manifest::of(self)
     }
 
-    /// The text of its manifest.
+    /// The text of `manifest.json`.
     ///
     /// # Errors
-    /// `artifact.json` where the manifest has no text.
+    /// `artifact.json` if the manifest cannot be printed as JSON.
     pub fn manifest(&self) -> Result<String> {
-        Manifest::of(self).text()
+        self.index().text()
     }
 
-    /// Writes it as one file: readers see the old file or the whole new one, also where the process is killed in between.
+    /// Writes the artefact as one file. Readers see the old file or the complete new file, even if the process is killed.
     ///
     /// # Errors
     /// `artifact.write` where the file cannot be written.
@@ -130,17 +130,17 @@ impl Artifact {
         files::sync(folder)
     }
 
-    /// The contents of the one file.
+    /// The bytes of the artefact in one file.
     ///
     /// # Errors
-    /// `artifact.json` where the manifest has no text.
+    /// `artifact.json` if the manifest cannot be printed as JSON.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        let manifest = Manifest::of(self);
+        let manifest = self.index();
         let contents: Vec<&[u8]> = self.variants.iter().flat_map(contents).collect();
         Ok(packed::pack(&manifest.text()?, &contents))
     }
 
-    /// Reads the folder, or the one file, at this path.
+    /// Reads an artefact from a folder or from one file.
     ///
     /// # Errors
     /// `artifact.read` where a file cannot be read, is of another version, or has changed since it was written.
@@ -200,7 +200,7 @@ fn contents(variant: &Variant) -> impl Iterator<Item = &[u8]> {
     std::iter::once(variant.kernels.ptx().as_bytes()).chain(cubin)
 }
 
-/// An artefact that is none, or no longer the one that was written.
+/// The error of an artefact that is damaged or of another version.
 fn changed(why: impl Into<String>) -> Error {
     Error::input(Code::ArtifactRead, why).help("build it again: the manifest holds the schedules")
 }

@@ -1,13 +1,13 @@
-//! An artefact in one file: a line with the length of the manifest, the manifest, and the files that it names, in its order.
+//! An artefact in one file: a line with the length of the manifest, the manifest, and the files in the order of the manifest.
 //!
-//! `head -n 40 kernels.warploom` shows the manifest. Every byte is held by a checksum: the first line says no more than where the
-//! manifest ends, and the manifest holds its own checksum and those of the files.
+//! `head -n 40 kernels.warploom` shows the manifest. Checksums cover the manifest and the files. The first line has one valid spelling, so a
+//! changed first line is an error, too.
 
 use super::changed;
 use super::manifest::VERSION;
 use crate::error::{Code, Error, Result};
 
-/// How the first line begins; the version and the length of the manifest follow.
+/// The start of the first line; version and length of the manifest follow.
 const HEAD: &str = "warploom artifact";
 
 /// The bytes of an artefact.
@@ -17,7 +17,7 @@ pub(super) fn pack(manifest: &str, contents: &[&[u8]]) -> Vec<u8> {
     out
 }
 
-/// The manifest, and what follows it.
+/// The manifest, and the bytes after it.
 pub(super) fn unpack(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
     let end = bytes.iter().take(64).position(|b| *b == b'\n');
     let line = end.and_then(|end| std::str::from_utf8(&bytes[..end]).ok());
@@ -30,13 +30,13 @@ pub(super) fn unpack(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
         let why = format!("it is an artefact of version {version}, and this is a reader of version {VERSION}");
         return Err(changed(why));
     }
-    // One spelling of a number: a line that has changed is not taken for one that has not.
+    // A number has one spelling: `+5` and `05` are errors.
     let length = length.parse().ok().filter(|n: &u64| n.to_string() == length);
     let length = length.ok_or_else(|| changed("its first line does not say how long the manifest is"))?;
     take(&bytes[end + 1..], length)
 }
 
-/// So many bytes, and the rest.
+/// The first `count` bytes, and the rest.
 pub(super) fn take(bytes: &[u8], count: u64) -> Result<(&[u8], &[u8])> {
     let split = usize::try_from(count).ok().and_then(|count| bytes.split_at_checked(count));
     split.ok_or_else(|| changed(format!("it ends too early: {count} bytes are missing, and {} are left", bytes.len())))

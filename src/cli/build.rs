@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// What to build, for which chips, and where to.
+/// Options of `warploom build`.
 #[derive(Debug, Args)]
 pub struct BuildArgs {
     /// Schedules to compile.
@@ -36,10 +36,10 @@ pub struct BuildArgs {
     /// has wgmma for the types, else for sm_90.
     #[arg(long, value_name = "CHIPS", value_delimiter = ',')]
     target: Vec<String>,
-    /// The folder to write, or, where the name ends in `.warploom`, the one file.
+    /// The folder to write; a name that ends in `.warploom` is a single file.
     #[arg(short, long, value_name = "PATH")]
     out: PathBuf,
-    /// Assemble the PTX: the artefact then has machine code for each chip, too. Needs ptxas.
+    /// Add a cubin for each chip. Needs ptxas.
     #[arg(long)]
     cubin: bool,
     /// Write launchers in Rust into the folder: NAME_cudarc.rs for the crate cudarc, and NAME_warploom.rs for warploom's runtime.
@@ -50,7 +50,7 @@ pub struct BuildArgs {
     c: bool,
 }
 
-/// Compiles all of them, then writes the artefact.
+/// Compiles all schedules, then writes the artefact.
 pub fn run(args: &BuildArgs) -> Result<ExitCode> {
     if (args.rust || args.c) && is_packed(&args.out) {
         let message = format!("launchers are files of a folder, and {} is one file", args.out.display());
@@ -75,7 +75,7 @@ pub fn run(args: &BuildArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Adds the schedules that are asked for: files in their order, then products.
+/// Adds the schedules of all files, then those of all GEMMs.
 fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
     let targets = args.target.iter().map(|name| Target::parse(name)).collect::<Result<Vec<_>>>()?;
     for file in &args.files {
@@ -95,32 +95,32 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
     Ok(())
 }
 
-/// Adds the schedule of a file, at its own size or at each of those that are asked for, for each chip.
+/// Adds one schedule of a file for each chip and size; without them, for the file's own chip and size.
 fn of_file(file: &Path, targets: &[Target], sizes: &[Sizes], builder: &mut Builder) -> Result<()> {
-    if sizes.is_empty() {
-        return builder.file(file, targets).map(|_| ());
-    }
-    let named = |e: Error| e.within(format!("reading {}", file.display()));
+    let within = |e: Error| e.within(format!("reading {}", file.display()));
     let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("kernel");
-    // None is the chip of the file.
+    // `None` is the file's own chip.
     let own = [None];
     let targets: Vec<Option<Target>> = targets.iter().copied().map(Some).collect();
     for target in if targets.is_empty() { &own } else { &targets[..] } {
-        let schedule = input::read(file, *target).map_err(named)?;
+        let schedule = input::read(file, *target).map_err(within)?;
         for Sizes(sizes) in sizes {
             let words: Vec<String> = sizes.iter().map(i64::to_string).collect();
-            builder.schedule(format!("{stem}_{}", words.join("x")), schedule.resized(sizes).map_err(named)?);
+            builder.schedule(format!("{stem}_{}", words.join("x")), schedule.resized(sizes).map_err(within)?);
+        }
+        if sizes.is_empty() {
+            builder.schedule(stem, schedule);
         }
     }
     Ok(())
 }
 
-/// Whether a path is one of an artefact in one file.
+/// Whether the path names an artefact in one file.
 fn is_packed(out: &Path) -> bool {
     out.extension().is_some_and(|e| e == EXTENSION)
 }
 
-/// Writes the folder with its launchers, or the one file, and says so.
+/// Writes the folder with its launchers, or the single file, and prints their names.
 fn write(artifact: &Artifact, args: &BuildArgs) -> Result<()> {
     let out = &args.out;
     if is_packed(out) {
@@ -128,7 +128,7 @@ fn write(artifact: &Artifact, args: &BuildArgs) -> Result<()> {
         show::note(format_args!("wrote {}", out.display()));
         return Ok(());
     }
-    // What no launcher is written for leaves the folder as it was.
+    // An error of a launcher leaves the folder unchanged.
     let launchers = launchers::texts(artifact, Kinds { rust: args.rust, c: args.c })?;
     artifact.write(out)?;
     show::note(format_args!("wrote {}", out.join(MANIFEST).display()));
@@ -139,7 +139,7 @@ fn write(artifact: &Artifact, args: &BuildArgs) -> Result<()> {
     Ok(())
 }
 
-/// The variant of a label, or of a row's number.
+/// The variant with this label, or with this row number.
 pub fn find<'a>(artifact: &'a Artifact, wanted: &str) -> Result<&'a Variant> {
     let all = || artifact.variants.iter().enumerate();
     let labelled: Vec<_> = all().filter(|(_, v)| v.label == wanted).collect();

@@ -1,4 +1,4 @@
-//! `warploom cache`: the kernels that are kept between runs.
+//! `warploom cache`: lists, verifies and removes cached kernels.
 
 use super::show;
 use crate::artifact::Cache;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-/// What to do with the cache.
+/// Options of `warploom cache`.
 #[derive(Debug, Args)]
 pub struct CacheArgs {
     #[command(subcommand)]
@@ -18,17 +18,17 @@ pub struct CacheArgs {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// List the entries, the one that was used last first.
+    /// List the entries, most recently used first.
     Ls {
         /// One JSON object for each entry.
         #[arg(long)]
         json: bool,
     },
-    /// Read every entry and compare its checksums; remove and name those that are damaged, and then end with 1.
+    /// Compare the checksums of every entry. Damaged entries are removed and named; the exit status is then 1.
     Verify,
-    /// Remove entries that were used longest ago, until the others have no more than so many bytes, and files that were never finished.
+    /// Evict the least recently used entries until the rest fits the limit, and remove unfinished files of killed processes.
     Gc {
-        /// Bytes.
+        /// The size limit in bytes.
         #[arg(long, value_name = "BYTES", default_value_t = LIMIT)]
         limit: u64,
     },
@@ -54,7 +54,7 @@ fn named() -> Result<Option<Cache>> {
     folder.map(Cache::at).transpose()
 }
 
-/// The user's cache; where it cannot be used, that is said, and all is compiled anew.
+/// The user's cache. If it cannot be used, a note says why and kernels are compiled without it.
 pub fn of_user() -> Option<Cache> {
     named().unwrap_or_else(|e| {
         show::note(e.message());
@@ -62,7 +62,7 @@ pub fn of_user() -> Option<Cache> {
     })
 }
 
-/// Does it.
+/// Runs the subcommand.
 pub fn run(args: &CacheArgs) -> Result<ExitCode> {
     let Some(cache) = named()? else {
         let message = format!("there is no cache: {VARIABLE} is off, or there is no home folder");

@@ -148,7 +148,7 @@ impl What {
         Ok(if self.allow_tested { schedule.allow_tested() } else { schedule })
     }
 
-    /// What to say where records are given and a schedule has its steps from none of them.
+    /// A note if records are given and the schedule has no steps from them.
     pub fn unused_records(&self, schedule: &Schedule) -> Result<Option<&'static str>> {
         let records = records(&self.records)?;
         let found = tune::recorded(&schedule.program, &schedule.target, &records)?;
@@ -215,7 +215,7 @@ impl What {
         self.file.as_deref()
     }
 
-    /// Whether a file is asked for at another size, for another chip, or with other rules.
+    /// Whether options change the file's size, chip or rules.
     pub fn is_changed(&self) -> bool {
         self.size.is_some() || self.target.is_some() || self.allow_tested
     }

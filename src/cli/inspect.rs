@@ -1,4 +1,4 @@
-//! `warploom inspect`: what an artefact holds.
+//! `warploom inspect`: shows the variants of an artefact.
 
 use super::colour::{self, Text};
 use super::{build, show};
@@ -10,21 +10,21 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Which artefact, and what of it.
+/// Options of `warploom inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArgs {
-    /// A folder or file that `warploom build` or `warploom dump --out` wrote. Each checksum of it is compared.
+    /// The folder or file of `warploom build` or `warploom dump --out`. All checksums are compared.
     artifact: PathBuf,
-    /// Show one variant: its label, or the number of its row.
+    /// Show one variant, by label or row number.
     #[arg(long, value_name = "LABEL")]
     variant: Option<String>,
-    /// With --variant, print this instead: the schedule, the PTX, or the cost report.
+    /// With --variant, print its schedule, its PTX or its cost report instead.
     #[arg(long, value_enum, requires = "variant")]
     emit: Option<Emit>,
     /// Unpack the one file, or copy the folder, into this folder.
     #[arg(long, value_name = "DIR", conflicts_with = "variant")]
     unpack: Option<PathBuf>,
-    /// Print the manifest, without contents of files.
+    /// Print the manifest as JSON.
     #[arg(long, conflicts_with_all = ["variant", "unpack"])]
     json: bool,
 }
@@ -36,7 +36,7 @@ enum Emit {
     Schedule,
     /// PTX.
     Ptx,
-    /// What it costs, by the compiler's count.
+    /// The cost report of the compiler.
     Cost,
 }
 
@@ -106,7 +106,7 @@ fn line_of(kernel: &Kernel, variant: &Variant, out: &mut String) {
     let _ = writeln!(out, ", takes {}", params.join(", "));
 }
 
-/// What a parameter is, in a word or two.
+/// The name of a parameter.
 fn name_of(param: &Param, variant: &Variant) -> String {
     let kernels = &variant.kernels;
     match param {

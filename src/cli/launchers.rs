@@ -14,7 +14,7 @@ pub struct Kinds {
     pub c: bool,
 }
 
-/// The launchers of each program of an artefact, with the names of their files; variants that differ in sizes and chips share one.
+/// File name and text of each launcher. The variants of one program for several sizes and chips share a launcher.
 ///
 /// # Errors
 /// `artifact.launcher` where two variants take the same arguments on one chip, or a program's name is no identifier.
@@ -42,8 +42,8 @@ pub fn texts(artifact: &Artifact, kinds: Kinds) -> Result<Vec<(String, String)>>
     Ok(files)
 }
 
-/// The variants of each program, by their places: those of one name whose arguments differ in their extents alone. Programs of one name
-/// are numbered.
+/// The indices of the variants of each program: equal names, and arguments that differ in their extents alone. A number is appended to the
+/// second program with the same name.
 fn programs(artifact: &Artifact) -> Vec<(String, Vec<usize>)> {
     let taken = |arg: &Arg| (arg.name.clone(), arg.dtype, arg.shape.len(), arg.access);
     let mut groups: Vec<(String, Vec<_>, Vec<usize>)> = Vec::new();

@@ -87,11 +87,11 @@ enum Command {
     Run(run::RunArgs),
     /// Print the program at each level of the compilation.
     Dump(dump::DumpArgs),
-    /// Compile schedules for several chips and sizes into one artefact, which runs without the compiler.
+    /// Compile schedules for several chips and sizes into an artefact that runs without the compiler.
     Build(build::BuildArgs),
-    /// Show what an artefact holds.
+    /// Show the variants of an artefact.
     Inspect(inspect::InspectArgs),
-    /// List, verify or remove the kernels that are kept between runs.
+    /// List, verify or remove cached kernels.
     Cache(cache::CacheArgs),
     /// Measure schedules against cuBLAS.
     Bench(subject::BenchArgs),

@@ -28,7 +28,7 @@ const LOOKING: &str = "Looking inside the run";
 pub struct RunArgs {
     #[command(flatten)]
     pub what: What,
-    /// Of an artefact of several variants, run this one: its label, or the number of its row in `warploom inspect`.
+    /// The variant of an artefact, by label or by row number of `warploom inspect`.
     #[arg(long, value_name = "LABEL")]
     variant: Option<String>,
     /// `sim` or `cpu` (the simulator), `ptx` (the simulator interprets the emitted PTX), or a GPU's number. Without it: the first

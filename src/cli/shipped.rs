@@ -1,4 +1,4 @@
-//! `warploom run ARTEFACT`: launches what was compiled before, without compiling.
+//! `warploom run ARTEFACT`: launches compiled kernels, without compiling.
 
 use super::data::{self, Place};
 use super::{build, show, values};
@@ -14,16 +14,16 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Whether a path is one of an artefact: a folder with a manifest, or a file of its extension.
+/// Whether the path is an artefact: a folder with a manifest, or a file with the extension of artefacts.
 pub fn is_artifact(path: &Path) -> bool {
     path.extension().is_some_and(|e| e == EXTENSION) || path.join(MANIFEST).is_file()
 }
 
-/// What of an artefact to run, on which data and where.
+/// Which variant to run, and on which data.
 pub struct Request<'a> {
     /// The artefact.
     pub path: &'a Path,
-    /// The label of a variant, or the number of its row.
+    /// The label or row number of a variant.
     pub variant: Option<&'a str>,
     /// Seed of the random input.
     pub seed: u64,
@@ -32,7 +32,7 @@ pub struct Request<'a> {
     pub outputs: &'a [data::Filed],
 }
 
-/// Runs a variant with its result checked against the program of its schedule.
+/// Runs a variant and checks the result against the program of its schedule.
 pub fn run(request: &Request, place: &Place) -> Result<ExitCode> {
     let artifact = Artifact::read(request.path)?;
     let variant = chosen(request, &artifact, place)?;
@@ -69,8 +69,8 @@ pub fn run(request: &Request, place: &Place) -> Result<ExitCode> {
     Ok(show::verdict(worst))
 }
 
-/// The variant for the newest chip that the place has: of those of the label that `--variant` names, or of all, which then take the same
-/// arguments. The number of a row names one.
+/// The variant for the device: among the variants with the label of `--variant`, or among all, the one for the newest chip that the device
+/// supports. These variants must take the same arguments. A row number selects a single variant.
 fn chosen<'a>(request: &Request, artifact: &'a Artifact, place: &Place) -> Result<&'a Variant> {
     let is_named = |v: &&Variant| request.variant.is_none_or(|wanted| v.label == wanted);
     let pool: Vec<&Variant> = artifact.variants.iter().filter(is_named).collect();

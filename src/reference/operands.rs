@@ -1,5 +1,5 @@
-//! Operands of products that the program computes from its inputs element by element, such as dequantised weights: each is computed
-//! once, for all rows of the product.
+//! Operands of GEMMs that are elementwise functions of the inputs, such as dequantised weights. The reference computes each operand once and
+//! reuses it for all rows of the GEMM.
 
 use super::definition::Definition;
 use super::product;
@@ -9,20 +9,20 @@ use crate::error::Result;
 use crate::ir::{BufferId, Expr, Func, visit};
 use std::collections::HashMap;
 
-/// Elements of an operand that are held at most: 8 bytes each, and twice that while they are computed.
+/// The most elements of an operand: 8 bytes each, and 24 while they are computed.
 const MOST: usize = 1 << 28;
 
-/// A computed operand, dense in the order of its buffer's indices.
+/// A computed operand, row-major.
 pub(super) struct Operand {
     /// Its elements, as f32.
     pub values: Array,
-    /// How far the program's elements may be from them, as f32.
+    /// The error bound of each element, as f32.
     pub errors: Array,
     /// The strides of its indices.
     pub strides: Vec<i64>,
 }
 
-/// The operands of products that are computed from inputs alone, each element by itself.
+/// The operands of GEMMs that are elementwise functions of the inputs.
 pub(super) fn of<'a>(
     func: &'a Func,
     definitions: &HashMap<BufferId, Definition<'a>>,
@@ -45,7 +45,7 @@ pub(super) fn of<'a>(
         let rows: Vec<usize> = (0..leading.iter().product()).collect();
         let (values, bounds) = in_threads(&program, id, leading, &rows, *last)?;
         let narrow: Vec<f32> = values.iter().map(|v| *v as f32).collect();
-        // Rounding to f32 is an error like the others; what is next above an error holds it.
+        // The rounding to f32 adds to the bound; `next_up` rounds the bound up.
         let error = |((v, e), narrow): ((&f64, &f64), &f32)| ((e + (v - f64::from(*narrow)).abs()) as f32).next_up();
         let exact = |((v, e), narrow): ((&f64, &f64), &f32)| *e == 0.0 && *v == f64::from(*narrow);
         let triples = || values.iter().zip(&bounds).zip(&narrow);
@@ -58,7 +58,7 @@ pub(super) fn of<'a>(
     Ok(out)
 }
 
-/// Whether f32 holds the values of its type, or rounds them no more than they have been.
+/// Whether the buffer's type has no more precision than f32.
 fn is_narrow(func: &Func, id: BufferId) -> bool {
     let dtype = func.buffer(id).dtype;
     if dtype.is_float() { dtype.bits() <= 32 } else { dtype.bits() <= 16 }

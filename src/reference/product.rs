@@ -25,7 +25,7 @@ pub(super) struct Product<'a> {
     /// `varying` as a matrix of terms x length, by the values of the leading indices that it mentions.
     packed: Mutex<HashMap<Vec<i64>, Arc<Vec<f32>>>>,
     packed_wide: Mutex<HashMap<Vec<i64>, Arc<Vec<f64>>>>,
-    /// The same of the magnitudes that errors of operands widen; see [`Part::weight`].
+    /// The magnitudes of the varying factor plus its error bounds; see [`Part::weight`].
     packed_weights: Mutex<HashMap<Vec<i64>, Arc<Vec<f32>>>>,
 }
 
@@ -37,7 +37,7 @@ struct Factor<'a> {
 /// An element of an input, or of a computed operand.
 struct Part<'a> {
     array: &'a Array,
-    /// How far elements of a computed operand may be from the program's.
+    /// The error bounds of a computed operand's elements.
     errors: Option<&'a Array>,
     /// The type that the program gives it.
     dtype: DType,
@@ -56,7 +56,7 @@ pub(super) fn find<'a>(
     definitions.iter().filter_map(product).collect()
 }
 
-/// What elements of products are read from.
+/// The arrays of inputs and of computed operands.
 pub(super) struct Sources<'s, 'a> {
     pub inputs: &'s HashMap<BufferId, &'a Array>,
     pub operands: &'a HashMap<BufferId, Operand>,
@@ -206,8 +206,8 @@ impl Part<'_> {
         flat.filter(|i| *i < elements)
     }
 
-    /// The magnitude of an element, with its error over `gamma`, the error of the sum relative to the magnitudes of its terms: `gamma` times
-    /// the product of two weights holds the error of the sum and those of both factors.
+    /// |x| + e/gamma for an element x with error bound e. gamma (|a| + e_a/gamma)(|b| + e_b/gamma) bounds the rounding error of the sum, gamma |a||b|,
+    /// and the errors of both operands, |a| e_b + |b| e_a + e_a e_b.
     fn weight(&self, at: usize, gamma: f64) -> f64 {
         self.array.get(at).abs() + self.errors.map_or(0.0, |errors| errors.get(at) / gamma)
     }

@@ -1,4 +1,4 @@
-//! Machine code by the driver's own compiler, to keep: what loads it later compiles nothing.
+//! Cubins by the driver's own assembler, for the cache: a later process loads them without compiling.
 
 use super::arguments;
 use super::device::Device;
@@ -7,7 +7,7 @@ use crate::kernel::{Assembler, Cubin, Kernels};
 use cust::link::Linker;
 
 impl Assembler for Device {
-    /// Which driver it is, and for which device: machine code of another one may differ.
+    /// Driver version and device: both determine the cubin.
     fn name(&self) -> String {
         let (info, version) = (self.info(), self.info().driver_version);
         format!("driver {}.{} for sm_{}", version / 1000, version % 1000 / 10, info.sm())

@@ -1,4 +1,4 @@
-//! An artefact on a device: programs are found by name and by the shapes of their arguments, and loaded when first needed.
+//! An artefact on a device: selects a variant by name and argument shapes, and loads it at its first launch.
 
 use super::buffer::DeviceBuffer;
 use super::device::Device;
@@ -9,17 +9,17 @@ use crate::error::Result;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The programs of an artefact on a device. Variants of one program share nothing; each is loaded once.
+/// The programs of an artefact on a device. Each variant is loaded once.
 #[derive(Debug)]
 pub struct Library {
     device: Device,
     artifact: Artifact,
-    /// What has been loaded, by the place in the artefact.
+    /// The loaded programs, by index of the variant.
     loaded: Mutex<BTreeMap<usize, Arc<Program>>>,
 }
 
 impl Device {
-    /// The programs of an artefact on this device. Nothing is loaded yet.
+    /// The programs of an artefact on this device. Variants are loaded at their first use.
     pub fn library(&self, artifact: Artifact) -> Library {
         Library { device: self.clone(), artifact, loaded: Mutex::default() }
     }
@@ -31,11 +31,11 @@ impl Library {
         &self.artifact
     }
 
-    /// The program of that name for arrays of these types and shapes, in the order of its arguments. The first call for a variant
-    /// loads it, and waits for the driver to compile PTX where there is no machine code for the device.
+    /// The program with this name or label for arguments of these types and shapes. The first call for a variant loads it; without a cubin for
+    /// the device the driver compiles the PTX.
     ///
     /// # Errors
-    /// `artifact.choice` where no variant suits the name, the arrays or the device; those of [`Device::load`].
+    /// `artifact.choice` as [`Artifact::choose`]; the errors of [`Device::load`].
     pub fn program(&self, name: &str, arrays: &[(DType, &[usize])]) -> Result<Arc<Program>> {
         let chosen = self.artifact.choose_at(name, self.device.info().capability, arrays)?;
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,7 +47,7 @@ impl Library {
         Ok(program)
     }
 
-    /// Launches the program of that name for these arguments on the device's stream.
+    /// Launches the program with this name or label on the device's stream.
     ///
     /// # Errors
     /// Those of [`Library::program`] and of [`Program::launch`].

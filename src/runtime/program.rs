@@ -247,8 +247,8 @@ impl Program {
         self.enqueue(stream, addresses, &self.own_workspace())
     }
 
-    /// As [`Program::launch_raw`], with workspace of the caller's: an address for each of [`Program::workspace_bytes`]. So launches of one
-    /// program may run at the same time on several streams, and an allocator of the caller's gives the memory.
+    /// As [`Program::launch_raw`], with workspace from the caller: one address for each entry of [`Program::workspace_bytes`]. Launches with
+    /// different workspace may run concurrently on several streams.
     ///
     /// # Errors
     /// As [`Program::launch_raw`]; `launch.workspace` where workspace is missing, or not at a multiple of [`WORKSPACE_ALIGN`](crate::kernel::WORKSPACE_ALIGN).
@@ -261,7 +261,7 @@ impl Program {
         self.enqueue(stream, addresses, workspace)
     }
 
-    /// The bytes of each buffer of workspace that a launch uses besides its arguments. What they hold between launches does not matter.
+    /// The size of each workspace buffer in bytes. Launches need not preserve its contents.
     pub fn workspace_bytes(&self) -> Vec<usize> {
         self.workspace.iter().map(DeviceBuffer::bytes).collect()
     }
