@@ -16,13 +16,14 @@ use crate::ir::{
 };
 use crate::lower::map::bind;
 use crate::lower::map::units;
+use crate::lower::target::admit::admit_block;
 use crate::target::Target;
 
 /// The most values that a thread reads from shared memory to combine them at once.
 const READ: i64 = 32;
 
 /// Runs the pass.
-pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     let func = &mut kernel.func;
     let all = cross_thread::find(func).map_err(|r| {
         let (block, over) = (func.block_name(r.block), func.var_name(r.over));
@@ -36,8 +37,11 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     }
     let mut found = bind::found(func, |_, axis| !axis.is_block_level())?;
     units::warps_to_threads(func, &mut found)?;
-    let extent = |axis| found.iter().find(|(a, ..)| *a == axis).map_or(1, |(_, n, _)| i64::from(*n));
+    let extent = |axis| found.iter().find(|(a, ..)| *a == axis).map_or(1, |(_, n, _)| *n);
     let block = [Axis::ThreadX, Axis::ThreadY, Axis::ThreadZ].map(extent);
+    // The number of blocks that the pass writes grows with the number of threads: a block that no chip runs is refused first.
+    admit_block(kernel, block, target)?;
+    let (func, block) = (&mut kernel.func, block.map(i64::from));
     for one in all {
         Group::of(&one, block).write(func, &one);
     }

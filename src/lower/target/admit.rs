@@ -330,8 +330,12 @@ fn slices(kernel: &LoweredKernel) -> Result<()> {
 /// Refuses a block with more threads than the chip allows. The extents of the axes are checked after the pass `roles`, which numbers
 /// the threads of all roles along threadIdx.x.
 pub fn admit_threads(kernel: &LoweredKernel, target: &Target) -> Result<()> {
+    admit_block(kernel, kernel.block(), target)
+}
+
+/// Refuses a block of these extents if it has more threads than the chip allows.
+pub fn admit_block(kernel: &LoweredKernel, block: [u32; 3], target: &Target) -> Result<()> {
     let limits = &target.limits;
-    let block = kernel.block();
     let threads = block.iter().fold(1u128, |n, extent| n * u128::from(*extent));
     if threads > u128::from(limits.threads) {
         return Err(over(
