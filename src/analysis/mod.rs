@@ -24,7 +24,7 @@ mod observe;
 mod print;
 mod registers;
 mod report;
-mod request;
+pub(crate) mod request;
 mod roles;
 mod site;
 mod sums;

@@ -140,7 +140,7 @@ pub fn report(space: &Space, outcome: &Outcome) {
     table(&outcome.trials, outcome.winner());
 }
 
-/// Why trials have no value, and how many; with those that were counted before. Reasons of one code are one line with one of their messages.
+/// Prints why trials have no value, with counts. `counts` has earlier counts. Reasons with one error code share a line and show one message.
 pub fn reasons(mut counts: BTreeMap<String, usize>, trials: &[Trial]) {
     for trial in trials.iter().filter(|t| t.value().is_none()) {
         *counts.entry(reason(trial)).or_default() += 1;

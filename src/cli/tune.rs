@@ -30,8 +30,8 @@ const LEAST_MEMORY_BYTES: u64 = 512 << 20;
 pub struct TuneArgs {
     #[command(flatten)]
     pub what: What,
-    /// Trials at most. A space with no more configurations is tried whole. Of a larger one the cost model predicts a sample and what is
-    /// beside its best, and those that it predicts to be fastest are tried; of the candidates of --gemm the first.
+    /// Maximum number of trials. The tuner tries every configuration of a space that is no larger. Of a larger space it tries the
+    /// configurations with the fewest predicted cycles; of the candidates of --gemm the first.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     trials: u32,
     /// Keep the trials in this record, and continue it where it has some of them already.

@@ -5,9 +5,6 @@
 //! choices for the lines of benches/*.suite were measured (benches/results/h200-2026-11-24/hopper.json, h200-2026-11-22/suite.json). Folders
 //! are those of benches/results. Of figures without a folder no record was kept.
 
-/// Bytes per cycle from L2 to a multiprocessor of a device whose row has no figure: those of the H200.
-pub(super) const L2_BYTES_PER_CYCLE: f64 = 61.0;
-
 /// Bytes of device memory that packing kernels move in a cycle: an estimate for an H200, whose row has 2222. An A100 has 1446 by its row,
 /// with which f32 NN at 2048^3 (benches/f32.suite) would get other tiles.
 pub(super) const MEMORY_BYTES_PER_CYCLE: f64 = 1600.0;

@@ -126,7 +126,7 @@ impl Work {
 
     /// Bytes from L2 that reach a multiprocessor in a cycle.
     fn l2_rate(&self, device: &Device) -> f64 {
-        self.l2_share * device.l2_bytes_per_cycle.unwrap_or(tuning::L2_BYTES_PER_CYCLE)
+        self.l2_share * device.l2_rate()
     }
 
     /// Cycles of all engines together, for all tiles, with the ends of each tile.

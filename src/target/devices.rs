@@ -5,6 +5,18 @@ use super::Target;
 use crate::dtype::DType;
 use serde::Serialize;
 
+/// Bytes that the L1 cache of a multiprocessor reads in a cycle (NVIDIA, "Volta architecture white paper": 128 bytes; also later chips).
+pub const L1_BYTES_PER_CYCLE: f64 = 128.0;
+/// Cycles between two dependent instructions of a warp (Jia et al., "Dissecting the NVIDIA Volta GPU architecture via
+/// microbenchmarking", table 4.1: 4 for a multiply-add of f32).
+pub const DEPENDENT_CYCLES: f64 = 4.0;
+/// Cycles from a load of shared memory to its value (same source, table 3.1: 19; later chips 23 to 30).
+pub const SHARED_LATENCY_CYCLES: f64 = 25.0;
+/// Cycles from a load that L2 answers to its value (same source, table 3.1: 193; later chips 200 to 270).
+pub const L2_LATENCY_CYCLES: f64 = 200.0;
+/// Bytes per cycle from L2 to a multiprocessor of a device whose row has no figure: those of the H200.
+const L2_BYTES_PER_CYCLE: f64 = 61.0;
+
 /// A device. A figure is `None` where neither NVIDIA nor a measurement gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[non_exhaustive]
@@ -159,6 +171,11 @@ const V100: Device = Device {
 const GPC: i64 = 16;
 
 impl Device {
+    /// Bytes that L2 gives one multiprocessor in a cycle while all of them read; an estimate for devices without a figure.
+    pub fn l2_rate(&self) -> f64 {
+        self.l2_bytes_per_cycle.unwrap_or(L2_BYTES_PER_CYCLE)
+    }
+
     /// Multiprocessors that resident clusters of so many blocks use at most, one block on each. A cluster lies in one GPC, of which 16
     /// multiprocessors are counted.
     pub fn multiprocessors_in_clusters(&self, blocks: i64) -> i64 {

@@ -5,7 +5,7 @@
 //! a driver refuses every version newer than itself: [`Target::ptx_for`].
 
 mod chips;
-mod devices;
+pub(crate) mod devices;
 mod features;
 mod occupancy;
 mod rates;

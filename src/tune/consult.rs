@@ -1,18 +1,22 @@
 //! Recommended steps from records, where one is of the program and the chip.
 
-use super::records::Record;
+use super::records::{NO_DEVICE, Record};
 use crate::error::Result;
 use crate::gemm::{self, Gemm};
 use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::target::Target;
 
-/// The best schedule that the records have for a program and a chip: that of the first record of both.
+/// The best schedule of the first record of the program and the chip. Records of times are searched before records of predicted cycles.
 ///
 /// # Errors
 /// What [`Schedule::parse`] refuses of the record's text.
 pub fn recorded(program: &Func, target: &Target, records: &[Record]) -> Result<Option<Schedule>> {
-    records.iter().find(|r| r.is_of(program, target) && r.winner().is_some()).map(Record::schedule).transpose()
+    let of = |is_timed: bool| {
+        let is_kind = move |r: &&Record| (r.header.device != NO_DEVICE) == is_timed;
+        records.iter().filter(is_kind).find(|r| r.is_of(program, target) && r.winner().is_some())
+    };
+    of(true).or_else(|| of(false)).map(Record::schedule).transpose()
 }
 
 /// As [`gemm::recommend`], with the best schedule of a record of the GEMM and the chip where there is one.
@@ -44,7 +48,7 @@ pub fn parse(text: &str, target: Option<Target>, records: &[Record]) -> Result<S
 mod tests {
     use super::*;
     use crate::tune::records::{Header, Run, Trial};
-    use crate::tune::{Found, Status, records::NO_DEVICE};
+    use crate::tune::{Found, Status};
 
     fn record(text: &str) -> Record {
         let s = Schedule::parse(text).unwrap();

@@ -1,31 +1,22 @@
-//! Predicted cycles: a roofline over the counts of a cost report; over those of the compiled kernels where it has them, in which loads are
-//! merged and hoisted.
+//! Predicted cycles: a roofline over the counts of a cost report. The counts of compiled kernels are those of the PTX, after LLVM merges and
+//! hoists loads.
 //!
 //! A kernel keeps the schedulers, lanes, tensor cores, shared memory, L1, L2 and device memory busy for so many cycles; the slowest engine
 //! decides. The multiprocessor with most blocks has the most work (makespan). A lone warp issues dependent instructions and waits for its
 //! loads; resident warps hide that, waves of blocks repeat it. The result orders configurations. It is not a time.
 
+use crate::analysis::request::SECTOR;
 use crate::analysis::{CostReport, KernelCost, Traffic};
+use crate::target::devices::{DEPENDENT_CYCLES, L1_BYTES_PER_CYCLE, L2_LATENCY_CYCLES, SHARED_LATENCY_CYCLES};
 use crate::target::{Device, LANES, SCHEDULERS};
 
 /// Bytes of a sector of device memory.
-const SECTOR_BYTES: f64 = 32.0;
-/// Bytes that the L1 cache of a multiprocessor reads in a cycle (NVIDIA, "Volta architecture white paper": 128 bytes; also later chips).
-const L1_BYTES_PER_CYCLE: f64 = 128.0;
-/// Bytes that L2 gives one multiprocessor in a cycle while all of them read, where the row of the device has no figure: half of its 128-byte
-/// line, about what the measured rows have.
-const L2_BYTES_PER_CYCLE: f64 = 64.0;
-/// Cycles between two dependent instructions of a warp (Jia et al., "Dissecting the NVIDIA Volta GPU architecture via
-/// microbenchmarking", table 4.1: 4 for a multiply-add of f32).
-const DEPENDENT_CYCLES: f64 = 4.0;
-/// Independent instructions that a warp has between two dependent ones: accumulators of a register tile.
-const INDEPENDENT: f64 = 2.0;
-/// Cycles from a load of shared memory to its value (same source, table 3.1: 19; later chips 23 to 30).
-const SHARED_LATENCY_CYCLES: f64 = 25.0;
-/// Cycles from a load that L2 answers to its value (same source, table 3.1: 193; later chips 200 to 270).
-const L2_LATENCY_CYCLES: f64 = 200.0;
-/// Loads that a warp has under way at a time: an unrolled loop issues some before it needs the first.
-const LOADS_UNDER_WAY: f64 = 4.0;
+const SECTOR_BYTES: f64 = SECTOR as f64;
+
+/// An estimate for every device: independent instructions of a warp between two dependent ones, such as the accumulators of a register tile.
+const INDEPENDENT_INSTRUCTIONS: f64 = 2.0;
+/// An estimate for every device: loads of a warp in flight, because an unrolled loop issues several before it needs the first.
+const LOADS_IN_FLIGHT: f64 = 4.0;
 
 /// Cycles of all kernels of a program, one after the other.
 pub fn predicted_cycles(report: &CostReport) -> f64 {
@@ -51,19 +42,25 @@ fn kernel(k: &KernelCost, device: &Device) -> f64 {
     let busy = [
         t.instructions as f64 / SCHEDULERS as f64 * share,
         t.fma_instructions as f64 * LANES as f64 / f64::from(device.lanes.max(1)) * share,
-        k.totals.product_clocks.unwrap_or(0.0) * share,
+        tensor_cycles(k, device) * share,
         wavefronts * share,
         sectors * SECTOR_BYTES / L1_BYTES_PER_CYCLE * share,
-        boxes * SECTOR_BYTES / device.l2_bytes_per_cycle.unwrap_or(L2_BYTES_PER_CYCLE) * share,
+        boxes * SECTOR_BYTES / device.l2_rate() * share,
         argument_bytes(k) / device.memory_bytes_per_cycle(),
     ];
     let busiest = busy.into_iter().fold(0.0, f64::max);
     busiest.max(latency(k, device, blocks, multiprocessors))
 }
 
-/// Bytes of the parameters: what a kernel moves at least.
+/// Cycles of the tensor cores; at the rate of f32 lanes if the rate of a type is unknown.
+fn tensor_cycles(k: &KernelCost, device: &Device) -> f64 {
+    let lanes = || k.totals.operations as f64 / 2.0 / f64::from(device.lanes.max(1));
+    k.totals.product_clocks.unwrap_or_else(lanes)
+}
+
+/// Bytes of the parameters: the least traffic of a kernel.
 fn argument_bytes(k: &KernelCost) -> f64 {
-    k.totals.operations_per_argument_byte.filter(|n| *n > 0.0).map_or(0.0, |n| k.totals.operations as f64 / n)
+    k.totals.argument_bytes as f64
 }
 
 /// Cycles of the chain of a warp, for each wave of resident blocks.
@@ -75,9 +72,9 @@ fn latency(k: &KernelCost, device: &Device, blocks: f64, multiprocessors: f64) -
     let sectors = (t.global_load_sectors as f64).max(1.0);
     let first = (argument_bytes(k) / SECTOR_BYTES / sectors).min(1.0);
     let load = first * f64::from(device.memory_latency_cycles) + (1.0 - first) * L2_LATENCY_CYCLES;
-    let chain = t.instructions as f64 * DEPENDENT_CYCLES / INDEPENDENT
-        + t.shared_load_requests as f64 * SHARED_LATENCY_CYCLES / LOADS_UNDER_WAY
-        + loads * load / LOADS_UNDER_WAY;
+    let chain = t.instructions as f64 * DEPENDENT_CYCLES / INDEPENDENT_INSTRUCTIONS
+        + t.shared_load_requests as f64 * SHARED_LATENCY_CYCLES / LOADS_IN_FLIGHT
+        + loads * load / LOADS_IN_FLIGHT;
     let resident = f64::from(k.occupancy.blocks.max(1)) * multiprocessors;
     chain / warps * (blocks / resident).ceil()
 }
@@ -120,5 +117,14 @@ mod tests {
             )
         };
         assert!(cycles(&copy("j i")) > 2.0 * cycles(&copy("i j")));
+    }
+
+    /// A kernel without arithmetic still moves its arguments.
+    #[test]
+    fn a_copy_takes_the_time_of_its_bytes() {
+        let text = "program copy\ninput A f32[1048576]\noutput B[i 1048576] f32 = A[i]\ntarget sm_90\n\
+                    split i ? 256 -> a b\nbind a blockIdx.x\nbind b threadIdx.x";
+        let bytes = 2.0 * 4.0 * 1048576.0;
+        assert!(cycles(text) >= bytes / crate::target::Target::sm_90().device().memory_bytes_per_cycle());
     }
 }

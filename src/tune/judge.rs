@@ -16,7 +16,7 @@ const CHECKED_ROWS: usize = 1 << 16;
 const HUGE_OPERATIONS: f64 = (1u64 << 40) as f64;
 const SAMPLED_OF_HUGE: usize = 16;
 
-/// Random inputs for a program's parameters; its outputs hold what no program computes.
+/// Random inputs for a program's parameters. Outputs hold a poison pattern.
 ///
 /// # Errors
 /// A bug where a parameter has no constant shape; what arrays of the host refuse.

@@ -1,5 +1,5 @@
-//! Which configurations of a large space are worth a trial: those that the model predicts to be fastest, of a sample and of what is beside
-//! its best.
+//! Chooses the configurations of a large space to try. The cost model predicts a random sample, then the neighbours of the best predictions;
+//! the tuner tries the configurations with the fewest predicted cycles.
 
 use super::space::Space;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,13 +32,16 @@ impl<'s> Plan<'s> {
         Plan { space, budget, rng, seen: BTreeSet::new(), ranked: BTreeMap::new() }
     }
 
-    /// How many configurations are predicted at most.
+    /// The most configurations to predict.
     pub fn budget(&self) -> u64 {
         self.budget
     }
 
     /// Adds what was predicted for a configuration.
     pub fn add(&mut self, number: u64, cycles: f64) {
+        if !cycles.is_finite() {
+            return;
+        }
         // Positive numbers order as their bits do.
         let tie = self.rng.u64(..);
         self.ranked.insert((cycles.max(0.0).to_bits(), tie), number);

@@ -355,12 +355,13 @@ pub fn winner<'t>(trials: &'t [Trial], runoffs: &[Runoff]) -> Option<&'t Trial> 
     for r in runoffs {
         let [a, b] = r.schedules.each_ref().map(String::as_str);
         if (a, b) == (&first.schedule, &second.schedule) {
-            ratios.push(r.ratio);
+            ratios.push(r.ratio.ln());
         } else if (b, a) == (&first.schedule, &second.schedule) {
-            ratios.push(1.0 / r.ratio);
+            ratios.push(-r.ratio.ln());
         }
     }
-    Some(if !ratios.is_empty() && median(ratios) < 1.0 { second } else { first })
+    // Logarithms: the decision does not depend on which schedule a runoff names first.
+    Some(if !ratios.is_empty() && median(ratios) < 0.0 { second } else { first })
 }
 
 /// A trial of each schedule that has values, the least median first, then the first schedule by its text.
@@ -392,17 +393,41 @@ fn sort_by_line<T>(all: &mut Vec<T>, entry: impl Fn(&T) -> Entry) -> Result<()> 
     Ok(())
 }
 
-/// The middle value; of an even number the lower of the two.
+/// The median: the mean of the middle two of an even number of values. There is a value.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::INFINITY)
+    let (low, high) = (values.len().saturating_sub(1) / 2, values.len() / 2);
+    let at = |n: usize| values.get(n).copied().unwrap_or(f64::INFINITY);
+    if low == high { at(low) } else { at(low) / 2.0 + at(high) / 2.0 }
 }
 
 fn unreadable(path: &Path, e: &std::io::Error) -> Error {
     Error::input(Code::TuneRecord, format!("cannot read the record {}: {e}", path.display()))
 }
 
-/// A record that grows: no other process writes it meanwhile.
+/// The record to continue, from the bytes of a file and its complete lines; none for a file without a complete line.
+fn continued(bytes: &[u8], whole: &[u8], path: &Path, header: &Header) -> Result<Option<Record>> {
+    if whole.is_empty() {
+        let start = encoded(&Entry::Header(header.clone()))?;
+        let known = start.as_bytes().iter().zip(bytes).take(HEAD_BYTES).all(|(a, b)| a == b);
+        if !known {
+            let message = format!("{} is no record: it does not begin with a header", path.display());
+            return Err(Error::input(Code::TuneDamage, message).help("name another file"));
+        }
+        return Ok(None);
+    }
+    let record = Record::of(whole, &path.display().to_string())?;
+    if let Some(what) = header.differs(&record.header) {
+        let error = Error::input(Code::TuneMismatch, format!("{} is of {what}", path.display()));
+        return Err(error.help("name another file, or remove this one"));
+    }
+    Ok(Some(record))
+}
+
+/// Bytes at the start of a header that every header has.
+const HEAD_BYTES: usize = 8;
+
+/// A record that grows. A lock keeps other processes from writing it, on file systems with locks.
 #[derive(Debug)]
 pub struct Journal {
     file: File,
@@ -427,6 +452,8 @@ impl Journal {
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).map_err(failed)?;
         let (mut said, whole) = (Vec::new(), repaired(&bytes));
+        // A file that is no record, or one of another program, stays as it is.
+        let record = continued(&bytes, &whole, path, header)?;
         if whole.len() != bytes.len() {
             let lost = bytes.len() as i64 - whole.len() as i64;
             said.push(match lost > 0 {
@@ -441,17 +468,12 @@ impl Journal {
             file.write_all(&whole[bytes.len().min(whole.len())..]).and_then(|()| file.sync_all()).map_err(failed)?;
         }
         let path = path.to_path_buf();
-        if whole.is_empty() {
+        let Some(record) = record else {
             let record = Record { header: header.clone(), trials: Vec::new(), runoffs: Vec::new() };
             let mut journal = Journal { file, path, record };
             journal.write(&Entry::Header(header.clone()))?;
             return Ok((journal, said));
-        }
-        let record = Record::of(&whole, &path.display().to_string())?;
-        if let Some(what) = header.differs(&record.header) {
-            let error = Error::input(Code::TuneMismatch, format!("{} is of {what}", path.display()));
-            return Err(error.help("name another file, or remove this one"));
-        }
+        };
         let mut journal = Journal { file, path, record };
         for run in &header.runs {
             if !journal.record.header.runs.contains(run) {
@@ -621,6 +643,33 @@ mod tests {
             trial.found.status = Status::Wrong;
         }
         assert_eq!(record.schedule().unwrap_err().code(), Code::TuneNone);
+    }
+
+    /// The decision does not depend on the order in which a runoff names its schedules.
+    #[test]
+    fn opposing_runoffs_decide_by_their_mean() {
+        let mut record = record(1, &[(32, 1.5), (64, 1.51)]);
+        let text = |block| trial(block, 1.0).schedule;
+        for (ratios, best) in [([0.9, 1.2], "i1=32"), ([0.8, 1.1], "i1=64")] {
+            record.runoffs = ratios.map(|ratio| Runoff { schedules: [text(32), text(64)], ratio }).to_vec();
+            assert_eq!(record.winner().unwrap().name, best);
+            record.runoffs = ratios.map(|r| Runoff { schedules: [text(64), text(32)], ratio: 1.0 / r }).to_vec();
+            assert_eq!(record.winner().unwrap().name, best);
+        }
+    }
+
+    /// A file that is no record stays as it is.
+    #[test]
+    fn other_files_are_not_repaired() {
+        for bytes in [&b"{\"a\":1}"[..], b"x\ny", b"# a page\nwith text\nand more\nlines\n"] {
+            let file = Temporary::new();
+            std::fs::write(&file.0, bytes).unwrap();
+            assert_eq!(
+                Journal::open(&file.0, &header(NO_DEVICE, run(1, "warploom 1"))).unwrap_err().code(),
+                Code::TuneDamage
+            );
+            assert_eq!(std::fs::read(&file.0).unwrap(), bytes);
+        }
     }
 
     #[test]

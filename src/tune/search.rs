@@ -1,4 +1,4 @@
-//! The search: which configurations are tried, by which processes, and what comes of it.
+//! The search: chooses configurations, sends them to worker processes, and collects the trials.
 
 use super::plan::Plan;
 use super::protocol::{Answer, Found, Job, Status, Task};
@@ -185,7 +185,7 @@ impl Tuner<'_> {
         }
     }
 
-    /// Compiles in parallel; those that are not compiled are kept, the others come back with their folders, the least cycles first.
+    /// Compiles in parallel. Failures go to `keep`. Returns the compiled configurations with their folders, fewest predicted cycles first.
     fn compiled<'c>(
         &self,
         left: &'c [Configuration],
@@ -197,7 +197,7 @@ impl Tuner<'_> {
         self.all(Task::Compile, left, Some(folder), stop, &mut |c, answer| match answer.found.status {
             Status::Ok => {
                 let own = left.iter().find(|own| own.number == c.number);
-                compiled.extend(own.map(|own| (answer.found.cycles.unwrap_or(0.0).max(0.0).to_bits(), own)));
+                compiled.extend(own.map(|own| (answer.found.cycles.unwrap_or(f64::INFINITY).max(0.0).to_bits(), own)));
                 Ok(())
             }
             _ => keep(c, answer),

@@ -227,6 +227,7 @@ fn an_interrupt_keeps_what_was_tried() {
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+    assert_eq!(tried(), 15, "the tuner has not reached the trial that hangs");
     assert!(std::process::Command::new("kill").args(["-INT", &id]).status().unwrap().success());
     let out = child.wait_with_output().unwrap();
     let text = String::from_utf8(out.stdout).unwrap();
