@@ -96,7 +96,7 @@ pub(super) enum Foreign {
     Versioned(NonNull<DLManagedTensorVersioned>),
 }
 
-// SAFETY: who imports a tensor promises that its deleter may be called on any thread.
+// SAFETY: the caller of `from_dlpack` promises that any thread may call the deleter.
 unsafe impl Send for Foreign {}
 // SAFETY: a shared reference to it does nothing.
 unsafe impl Sync for Foreign {}
@@ -108,10 +108,17 @@ impl Foreign {
         unsafe {
             match self {
                 Foreign::Legacy(tensor) => {
-                    tensor.as_ref().deleter.into_iter().for_each(|delete| delete(tensor.as_ptr()))
+                    (&raw const (*tensor.as_ptr()).deleter)
+                        .read()
+                        .into_iter()
+                        .for_each(|delete| delete(tensor.as_ptr()));
                 }
+                // The deleter has the same offset in every major version; the rest of the structure may be shorter.
                 Foreign::Versioned(tensor) => {
-                    tensor.as_ref().deleter.into_iter().for_each(|delete| delete(tensor.as_ptr()));
+                    (&raw const (*tensor.as_ptr()).deleter)
+                        .read()
+                        .into_iter()
+                        .for_each(|delete| delete(tensor.as_ptr()));
                 }
             }
         }

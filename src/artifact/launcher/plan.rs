@@ -204,19 +204,22 @@ fn complete(kernels: &Kernels, kernel: &Kernel) -> Result<()> {
         Param::TensorMap(map) => {
             let rank = map.extents.len();
             let whole = (1..=5).contains(&rank) && map.strides.len() == rank && map.tile.len() == rank;
-            let counts = map.extents.iter().chain(&map.strides).chain(&map.tile).all(|n| (1..=1 << 40).contains(n));
-            whole && counts && exists(&map.array)
+            let counts = map.extents.iter().chain(&map.strides).all(|n| (1..=1 << 40).contains(n));
+            let boxes = map.tile.iter().all(|n| (1..=256).contains(n));
+            whole && counts && boxes && exists(&map.array)
         }
         plain => exists(plain),
     };
     let extents = [kernel.grid, kernel.block, kernel.cluster];
-    if kernel.params.iter().all(known) && extents.as_flattened().iter().all(|extent| *extent > 0) {
+    let clusters =
+        kernel.cluster.iter().all(|n| *n > 0) && kernel.grid.iter().zip(kernel.cluster).all(|(g, c)| g % c == 0);
+    if clusters && kernel.params.iter().all(known) && extents.as_flattened().iter().all(|extent| *extent > 0) {
         return Ok(());
     }
     Err(wrong(format!("kernel {} of {} has a parameter or a launch that cannot be", kernel.entry, kernels.name)))
 }
 
-/// That a file's name leads nowhere else and needs no escape in a literal.
+/// Refuses a file name that leaves the launcher's folder or needs an escape in a literal.
 fn plain(file: &str) -> Result<()> {
     let letters = file.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c));
     if letters && !file.starts_with('.') && !file.is_empty() {

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::CStr;
 use std::ptr::NonNull;
+use warploom::kernel::{Access, Arg};
 use warploom::runtime::{DeviceBuffer, Program, RawStream};
 
 /// kDLCUDA and kDLCUDAManaged.
@@ -31,7 +32,8 @@ pub fn is_on_device(array: &Bound<'_, PyAny>) -> bool {
 pub fn launch(kernels: &Kernels, arrays: &[Bound<'_, PyAny>], stream: usize) -> PyResult<()> {
     let place = arrays.iter().filter_map(dlpack_device).find(|(kind, _)| DEVICES.contains(kind));
     let ordinal = place.map_or(0, |(_, number)| number.max(0) as u32);
-    let program = kernels.on(ordinal).map_err(|error| raised(&error))?;
+    let program = kernels.on(ordinal, stream).map_err(|error| raised(&error))?;
+    let is_mixed = arrays.iter().any(|array| dlpack_device(array).is_none());
     // The views are given back after the launch.
     let mut views = Vec::new();
     let mut addresses = Vec::new();
@@ -41,6 +43,9 @@ pub fn launch(kernels: &Kernels, arrays: &[Bound<'_, PyAny>], stream: usize) -> 
             Some((kind, _)) if !DEVICES.contains(&kind) => return Err(elsewhere()),
             Some(_) => {
                 let view = imported(&program, array, stream)?;
+                if is_mixed {
+                    fits(arg, &view)?;
+                }
                 let address = view.address();
                 views.push(view);
                 address
@@ -60,6 +65,18 @@ pub fn launch(kernels: &Kernels, arrays: &[Bound<'_, PyAny>], stream: usize) -> 
     // SAFETY: the caller names a stream of the device; the arrays are as large as their shapes say, which are those of the program, and
     // live as long as the caller holds them.
     unsafe { program.launch_raw(stream, &addresses) }.map_err(|error| raised(&error))
+}
+
+/// Checks a view by itself: [`warploom::runtime::Program::check`] takes arguments that are all views.
+fn fits(arg: &Arg, view: &DeviceBuffer) -> PyResult<()> {
+    let is_large = view.bytes() as u64 >= arg.bytes;
+    let is_writable = arg.access == Access::Read || !view.is_read_only();
+    if arg.takes_type(view.dtype()) && arg.takes_shape(view.shape()) && is_large && is_writable {
+        return Ok(());
+    }
+    let (wanted, given) = (format!("{}{:?}", arg.dtype, arg.shape), format!("{}{:?}", view.dtype(), view.shape()));
+    let read_only = if is_writable { "" } else { ", read-only" };
+    Err(PyTypeError::new_err(format!("argument {} is {wanted}, and {given}{read_only} was given", arg.name)))
 }
 
 /// A view of an array that its library has made ready for the stream.

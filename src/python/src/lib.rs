@@ -20,8 +20,8 @@ use warploom::runtime::Program;
 struct Kernels {
     kernels: warploom::Kernels,
     schedule: String,
-    /// The program on each device that it has been launched on.
-    loaded: Mutex<BTreeMap<u32, Arc<Program>>>,
+    /// The program on each device; with workspace on each stream, because launches that share workspace must not overlap.
+    loaded: Mutex<BTreeMap<(u32, usize), Arc<Program>>>,
 }
 
 #[pymethods]
@@ -92,14 +92,15 @@ impl Kernels {
 }
 
 impl Kernels {
-    /// The program on a device, loaded at the first call for it.
-    fn on(&self, ordinal: u32) -> warploom::Result<Arc<Program>> {
+    /// The program on a device for launches on a stream, loaded at the first call.
+    fn on(&self, ordinal: u32, stream: usize) -> warploom::Result<Arc<Program>> {
+        let key = (ordinal, if self.kernels.workspace.is_empty() { 0 } else { stream });
         let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = loaded.get(&ordinal).filter(|program| !program.device().is_lost()) {
+        if let Some(program) = loaded.get(&key).filter(|program| !program.device().is_lost()) {
             return Ok(program.clone());
         }
         let program = Arc::new(warploom::Device::open(ordinal)?.load(&self.kernels)?);
-        loaded.insert(ordinal, program.clone());
+        loaded.insert(key, program.clone());
         Ok(program)
     }
 }

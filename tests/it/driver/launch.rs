@@ -84,7 +84,7 @@ fn large_shared_memory_is_asked_for_before_anything_else() {
     });
 }
 
-/// The driver's machine code, kept in a cache: the second process compiles nothing, neither PTX nor machine code.
+/// The driver's machine code, kept in a cache: the second call neither compiles nor assembles, and the device loads the machine code.
 #[test]
 fn the_drivers_machine_code_is_kept() {
     alone("", |mock| {
@@ -108,12 +108,26 @@ fn the_drivers_machine_code_is_kept() {
                 let count = journal.iter().filter(|line| line.starts_with(call)).count();
                 assert_eq!(count, usize::from(run == "compiled"), "{run}: {journal:?}");
             }
-            device.load(&kernels).unwrap();
+            // Without the PTX the load succeeds by the machine code alone.
+            let mut alone = kernels.clone();
+            alone.text.clear();
+            device.load(&alone).unwrap();
         }
         assert_eq!(cache.entries().unwrap().len(), 1);
-        // What the driver refuses is an error, and nothing is kept.
-        let newer: Schedule = "vec_add 512\ntarget sm_90a\nbind i threadIdx.x".parse().unwrap();
-        assert_eq!(compile_cached(&newer, &cache, Some(&device)).is_ok(), device.info().sm() == 90);
+        std::fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+#[test]
+fn machine_code_for_another_chip_is_refused_and_not_kept() {
+    alone("capability 8.0", |_| {
+        let folder = std::env::temp_dir().join(format!("warploom-newer-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        let cache = Cache::at(&folder).unwrap();
+        let device = Device::open(0).unwrap();
+        let newer: Schedule = "vec_add 512\ntarget sm_90\nbind i threadIdx.x".parse().unwrap();
+        assert_eq!(compile_cached(&newer, &cache, Some(&device)).unwrap_err().code(), Code::LaunchTarget);
+        assert!(cache.entries().unwrap().is_empty());
         std::fs::remove_dir_all(&folder).unwrap();
     });
 }
