@@ -319,10 +319,10 @@ fn command_name(folder: &Path) -> String {
 }
 
 /// A temporary folder that goes away with the value.
-struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    fn new() -> Result<Folder> {
+    pub(crate) fn new() -> Result<Folder> {
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("warploom-{}-{number}", std::process::id()));
@@ -330,6 +330,11 @@ impl Folder {
         std::fs::create_dir(&path)
             .map_err(|e| Error::machine(Code::ToolFolder, format!("cannot make {}: {e}", path.display())))?;
         Ok(Folder(path))
+    }
+
+    /// The path.
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
     }
 }
 

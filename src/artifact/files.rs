@@ -13,6 +13,15 @@ pub fn write_text(folder: &Path, name: &str, text: &str) -> Result<()> {
     write(folder, name, text.as_bytes())
 }
 
+/// Writes a text file, and creates its folder if necessary. Readers see the old file or the complete new file.
+///
+/// # Errors
+/// `artifact.write` where the file cannot be written.
+pub fn write_file(file: &Path, text: &str) -> Result<()> {
+    let (folder, name) = split(file)?;
+    write_text(folder, name, text)
+}
+
 /// Writes a file into a folder, and creates the folder if necessary. Readers see the old file or the complete new file.
 pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     if folder.is_file() {

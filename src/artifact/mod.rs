@@ -15,7 +15,7 @@ mod packed;
 use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
 pub use cache::Cache;
-pub use files::write_text;
+pub use files::{write_file, write_text};
 pub(crate) use manifest::checksum;
 pub use manifest::{CubinEntry, File, MANIFEST, Manifest, VERSION, VariantEntry};
 use std::collections::BTreeSet;

@@ -64,7 +64,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
         let times = rows.iter().map(|(_, row)| (row.program.clone(), row.us)).collect();
         let Some(choice) = Choice::of(labels, times) else { continue };
         if args.json {
-            gpu::json(&choice)?;
+            show::json(&choice)?;
         }
         choices.push(choice);
     }

@@ -72,7 +72,7 @@ pub fn once(
 /// Measures schedules against cuBLAS.
 pub fn bench(args: &BenchArgs, subjects: &[Subject], device: &Device) -> Result<ExitCode> {
     let bench = Bench::new(device, args.budget(), None)?;
-    let mut each = |_, row: &Row| if args.json { json(&record(row, args.seed, device)?) } else { Ok(()) };
+    let mut each = |_, row: &Row| if args.json { show::json(&record(row, args.seed, device)?) } else { Ok(()) };
     let rows = rows(&bench, subjects, (args.seed, &Compiler::with_lines(args.lines)), &mut each)?;
     let failures = subjects.len() - rows.len();
     if !args.json {
@@ -101,13 +101,6 @@ pub fn record(row: &Row, seed: u64, device: &Device) -> Result<serde_json::Value
 /// What was multiplied.
 pub fn data_words(seed: u64) -> String {
     format!("uniform in [-0.5, 0.5), integers of up to 8 bits over their whole range; seed {seed}; L2 cold by reading")
-}
-
-/// One line of JSON.
-pub fn json(value: &impl serde::Serialize) -> Result<()> {
-    let text = serde_json::to_string(value).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
-    show::line(text);
-    Ok(())
 }
 
 /// Measures each subject and hands it on with its number; one that fails is said and left out.

@@ -176,7 +176,7 @@ fn on_gpu(args: &BenchArgs, products: &[Gemm], device: &Device) -> Result<ExitCo
         let mut climb = Climb::new(rungs, numbers);
         let mut each = |n: usize, row: &Row| {
             let climbed = climb.add(n, row);
-            if args.json { gpu::json(&climbed.record(args.seed, device)?) } else { Ok(()) }
+            if args.json { show::json(&climbed.record(args.seed, device)?) } else { Ok(()) }
         };
         whole &= gpu::rows(&bench, &subjects, (args.seed, &compiler), &mut each)?.len() == subjects.len();
         let title = subjects.first().map_or(String::new(), |s| input::title(&s.schedule));

@@ -1,7 +1,6 @@
 //! `warploom bench --launch`: what a launch costs the host.
 
 use super::data::{self, Place};
-use super::gpu::json;
 use super::show;
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
@@ -16,7 +15,7 @@ pub fn run(device: Option<&str>, as_json: bool) -> Result<ExitCode> {
     let mut table = show::table(&["launch of a kernel with", "driver us", "warploom us", "in a graph us"]);
     for (name, launches) in Launches::all(&device, &|text| crate::compile(&Schedule::parse(text)?)) {
         match launches.and_then(|l| l.row()) {
-            Ok(row) if as_json => json(&row)?,
+            Ok(row) if as_json => show::json(&row)?,
             Ok(row) => {
                 let us = [row.driver_us, row.warploom_us, row.graph_us].map(|us| format!("{us:.3}"));
                 table.add_row([row.launch].into_iter().chain(us));

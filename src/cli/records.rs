@@ -1,6 +1,7 @@
 //! `warploom records`: records of the tuner, listed, shown, verified, merged and exported.
 
 use super::{input, show, trials};
+use crate::artifact;
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::tune::{Record, records};
@@ -66,25 +67,24 @@ pub fn run(args: &RecordsArgs) -> Result<ExitCode> {
             let one = |file: &PathBuf| Ok((file.display().to_string(), Record::read(file)?));
             let merged = Record::merge(files.iter().map(one).collect::<Result<Vec<_>>>()?)?;
             merged.header.warnings().iter().for_each(show::note);
-            put(&merged.bytes()?, out.as_deref())?;
+            put(&merged.text()?, out.as_deref())?;
         }
         Command::Export { file, out } => {
             let record = Record::read(file)?;
-            let none = || Error::input(Code::TuneNone, "no trial of the record is legal, right and timed");
-            put(trials::exported(record.winner().ok_or_else(none)?).as_bytes(), out.as_deref())?;
+            put(&trials::exported(record.best()?), out.as_deref())?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes into a file, or prints.
-fn put(bytes: &[u8], file: Option<&Path>) -> Result<()> {
+fn put(text: &str, file: Option<&Path>) -> Result<()> {
     match file {
         Some(file) => {
-            trials::write(file, bytes)?;
+            artifact::write_file(file, text)?;
             show::note(format_args!("wrote {}", file.display()));
         }
-        None => show::put(String::from_utf8_lossy(bytes)),
+        None => show::put(text),
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ fn shown(record: &Record, is_json: bool) -> Result<()> {
     let h = &record.header;
     if is_json {
         let best = record.winner();
-        return trials::json(&serde_json::json!({
+        return show::json(&serde_json::json!({
             "header": h, "trials": record.trials, "runoffs": record.runoffs, "best": best,
         }));
     }

@@ -233,6 +233,13 @@ pub fn wrapped(text: &str, indent: &str) -> String {
     textwrap::fill(text, textwrap::Options::new(columns).initial_indent(indent).subsequent_indent(indent))
 }
 
+/// Prints a value as one line of JSON.
+pub fn json(value: &impl serde::Serialize) -> Result<()> {
+    let text = serde_json::to_string(value).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
+    line(text);
+    Ok(())
+}
+
 /// `1 step`, `2 steps`.
 pub fn count(n: usize, what: &str) -> String {
     counted(n, what)

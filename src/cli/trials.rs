@@ -1,13 +1,11 @@
 //! Trials of the tuner as a person and a program read them: progress, tables, rows of JSON, the best schedule.
 
 use super::show;
-use crate::artifact;
-use crate::error::{Code, Error, Result, counted};
+use crate::error::{Result, counted};
 use crate::tune::{Event, Outcome, Space, Status, Trial, reason};
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
-use std::path::Path;
 
 /// Rows of a table of trials.
 const ROWS: usize = 16;
@@ -69,8 +67,7 @@ impl Shown {
         let best = best.map_or("none so far".into(), |b| format!("best {}: {}", value(b), b.name));
         self.bar.set_message(best.clone());
         if self.is_json {
-            let row = row(trial)?;
-            self.bar.suspend(|| show::line(row));
+            self.bar.suspend(|| show::json(trial))?;
         } else if !std::io::stderr().is_terminal() {
             show::note(format_args!("{number}/{} {}: {}; {best}", self.trials, trial.name, became(trial)));
         }
@@ -90,18 +87,6 @@ pub fn value(trial: &Trial) -> String {
 /// The value of a trial, or why it has none.
 fn became(trial: &Trial) -> String {
     if trial.found.status == Status::Ok { value(trial) } else { reason(trial) }
-}
-
-/// A trial as a line of JSON.
-fn row(trial: &Trial) -> Result<String> {
-    serde_json::to_string(trial).map_err(|e| Error::bug(Code::CliJson, e.to_string()))
-}
-
-/// Prints a line of JSON.
-pub fn json(value: &serde_json::Value) -> Result<()> {
-    let text = serde_json::to_string(value).map_err(|e| Error::bug(Code::CliJson, e.to_string()))?;
-    show::line(text);
-    Ok(())
 }
 
 /// The last line of JSON.
@@ -186,11 +171,4 @@ pub fn table(trials: &[Trial], winner: Option<&Trial>) {
 /// A schedule with a comment that says what it is.
 pub fn exported(trial: &Trial) -> String {
     format!("# {}: {}\n{}", trial.name, value(trial), trial.schedule)
-}
-
-/// Writes a file: a reader sees the old one or the whole new one.
-pub fn write(file: &Path, bytes: &[u8]) -> Result<()> {
-    let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
-    let text = String::from_utf8_lossy(bytes);
-    artifact::write_text(file.parent().unwrap_or(Path::new("")), name, &text)
 }

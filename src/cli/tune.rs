@@ -5,6 +5,8 @@ use super::data;
 use super::input::What;
 use super::trials::{self, Shown};
 use super::{input, memory, show};
+use crate::artifact;
+use crate::assemble::Folder;
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::target::Target;
@@ -159,30 +161,15 @@ fn searched(
     };
     let plain = options(None, limit(share.max(LEAST_MEMORY_BYTES)));
     let measuring = options(clock.ordinal.as_deref(), limit(u64::MAX));
-    let folder = Folder::new();
+    let folder = Folder::new()?;
     let place = || Box::new(Worker::new(&plain)) as Box<dyn Place + '_>;
-    let measure = || (Box::new(Worker::new(&measuring)) as Box<dyn Place + '_>, folder.0.clone());
+    let measure = || (Box::new(Worker::new(&measuring)) as Box<dyn Place + '_>, folder.path().to_path_buf());
     let clock = clock.ordinal.as_ref().map(|_| measure());
     let tuner = Tuner { space, trials: args.trials as usize, jobs, seed: args.seed, place: &place, clock };
     let mut shown = Shown::new(args.json);
     let outcome = tuner.run(journal, stop, &mut |event| shown.event(event));
     shown.close();
     outcome
-}
-
-/// A folder for compiled kernels; it goes away.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Folder {
-        Folder(std::env::temp_dir().join(format!("warploom-tune-{}", std::process::id())))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 fn journal(file: &Path, space: &Space, clock: &Clock, seed: u64) -> Result<Journal> {
@@ -198,7 +185,7 @@ fn journal(file: &Path, space: &Space, clock: &Clock, seed: u64) -> Result<Journ
 fn finish(args: &TuneArgs, space: &Space, outcome: &Outcome) -> Result<ExitCode> {
     let status = if outcome.is_stopped { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS };
     match args.json {
-        true => trials::json(&trials::result(space, outcome))?,
+        true => show::json(&trials::result(space, outcome))?,
         false => trials::report(space, outcome),
     }
     let Some(best) = outcome.winner() else {
@@ -216,7 +203,7 @@ fn finish(args: &TuneArgs, space: &Space, outcome: &Outcome) -> Result<ExitCode>
     };
     let text = trials::exported(best);
     if let Some(file) = &args.out {
-        trials::write(file, text.as_bytes())?;
+        artifact::write_file(file, &text)?;
         show::note(format_args!("wrote {}", file.display()));
     } else if !args.json {
         show::put(format_args!("\n{text}"));

@@ -293,12 +293,11 @@ impl Record {
     ///
     /// # Errors
     /// A bug where a line cannot be printed.
-    pub fn bytes(&self) -> Result<Vec<u8>> {
+    pub fn text(&self) -> Result<String> {
         let entries = [Entry::Header(self.header.clone())].into_iter();
         let entries = entries.chain(self.trials.iter().cloned().map(Entry::Trial));
         let entries = entries.chain(self.runoffs.iter().cloned().map(Entry::Runoff));
-        let lines = entries.map(|e| Ok(encoded(&e)? + "\n")).collect::<Result<String>>()?;
-        Ok(lines.into_bytes())
+        entries.map(|e| Ok(encoded(&e)? + "\n")).collect()
     }
 
     /// The best trial ([`winner`]).
@@ -311,8 +310,16 @@ impl Record {
     /// # Errors
     /// `tune.none` where no trial is legal, right and timed; what [`Schedule::parse`] refuses.
     pub fn schedule(&self) -> Result<Schedule> {
+        Schedule::parse(&self.best()?.schedule)
+    }
+
+    /// The best trial.
+    ///
+    /// # Errors
+    /// `tune.none` if no trial is legal, right and timed.
+    pub fn best(&self) -> Result<&Trial> {
         let none = || Error::input(Code::TuneNone, "no trial of the record is legal, right and timed");
-        Schedule::parse(&self.winner().ok_or_else(none)?.schedule)
+        self.winner().ok_or_else(none)
     }
 
     /// Whether it is of this program and chip.
@@ -577,7 +584,7 @@ mod tests {
 
     #[test]
     fn every_changed_bit_is_found_in_its_line() {
-        let bytes = record(1, &[(32, 2.0), (64, 1.5)]).bytes().unwrap();
+        let bytes = record(1, &[(32, 2.0), (64, 1.5)]).text().unwrap().into_bytes();
         assert_eq!(damages(&bytes), []);
         for at in 0..bytes.len() * 8 {
             let mut changed = bytes.clone();
@@ -592,7 +599,7 @@ mod tests {
     #[test]
     fn a_record_that_was_cut_off_anywhere_keeps_its_whole_lines() {
         let (whole, file) = (record(1, &[(32, 2.0), (64, 1.5)]), Temporary::new());
-        let bytes = whole.bytes().unwrap();
+        let bytes = whole.text().unwrap().into_bytes();
         for end in 0..=bytes.len() {
             std::fs::write(&file.0, &bytes[..end]).unwrap();
             let (mut journal, said) = Journal::open(&file.0, &whole.header).unwrap();
@@ -616,13 +623,13 @@ mod tests {
             Record::merge(named).unwrap()
         };
         let all = merged(&[0, 1, 2]);
-        let bytes = all.bytes().unwrap();
+        let bytes = all.text().unwrap().into_bytes();
         for order in [[0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-            assert_eq!(merged(&order).bytes().unwrap(), bytes);
+            assert_eq!(merged(&order).text().unwrap().into_bytes(), bytes);
         }
         // In steps, and with a record twice.
         let steps = vec![("a".into(), merged(&[2, 1])), ("b".into(), merged(&[1, 0]))];
-        assert_eq!(Record::merge(steps).unwrap().bytes().unwrap(), bytes);
+        assert_eq!(Record::merge(steps).unwrap().text().unwrap().into_bytes(), bytes);
         // The medians: 32 has 1.0 and 2.0, 64 has 1.5 and 1.7, 128 has 1.6.
         assert_eq!((all.trials.len(), all.winner().unwrap().name.as_str()), (5, "i1=32"));
         assert_eq!(all.header.warnings().len(), 1, "{:?}", all.header.warnings());
@@ -698,7 +705,7 @@ mod tests {
             assert!(busy.code() == Code::TuneRecord && busy.message().contains("another process"), "{busy}");
         }
         let newer = Record { header: Header { schema: 2, ..own }, trials: Vec::new(), runoffs: Vec::new() };
-        let error = Record::of(&newer.bytes().unwrap(), "r").unwrap_err();
+        let error = Record::of(&newer.text().unwrap().into_bytes(), "r").unwrap_err();
         assert_eq!((error.code(), error.message().contains("schema 2")), (Code::TuneMismatch, true));
     }
 }
