@@ -160,8 +160,7 @@ impl Totals {
         let params = kernel.func.params.iter().map(|p| kernel.func.buffer(*p));
         let bytes = params.map(|b| b.dtype.bytes_of(b.elements().and_then(|n| u64::try_from(n).ok()).unwrap_or(0)));
         self.operations_per_global_byte = self.traffic.per_global_byte(self.operations);
-        self.argument_bytes = bytes.fold(0, u64::saturating_add);
-        self.operations_per_argument_byte = over(self.operations, self.argument_bytes);
+        self.operations_per_argument_byte = over(self.operations, bytes.fold(0, u64::saturating_add));
         self.fma_share = self.traffic.fma_share();
     }
 }

@@ -150,9 +150,6 @@ pub struct Totals {
     pub product_clocks: Option<f64>,
     /// Floating-point operations for a byte that crosses between device memory and the multiprocessors (sectors times 32).
     pub operations_per_global_byte: Option<f64>,
-    /// Bytes of the parameters.
-    #[serde(skip)]
-    pub argument_bytes: u64,
     /// Floating-point operations for a byte that each parameter holds, as if it crossed once.
     pub operations_per_argument_byte: Option<f64>,
     /// Fused multiply-adds as a share of the instructions.

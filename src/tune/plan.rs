@@ -1,4 +1,4 @@
-//! Chooses the configurations of a large space to try. The cost model predicts a random sample, then the neighbours of the best predictions;
+//! Chooses the configurations of a large space to try. The cost model predicts a random sample, then configurations next to the best predictions;
 //! the tuner tries the configurations with the fewest predicted cycles.
 
 use super::space::Space;

@@ -289,7 +289,7 @@ impl Record {
         Ok(Record { header, trials, runoffs })
     }
 
-    /// The bytes of the file.
+    /// The text of the file.
     ///
     /// # Errors
     /// A bug where a line cannot be printed.

@@ -433,6 +433,8 @@ impl Variant {
 impl Drop for Variant {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
+            // The code may still be running.
+            let _ = self.context.synchronize();
             // SAFETY: the module was loaded in this context and is not used again.
             self.context.record_err(unsafe { sys::cuModuleUnload(self.module) }.result());
         }

@@ -84,7 +84,7 @@ fn large_shared_memory_is_asked_for_before_anything_else() {
     });
 }
 
-/// The driver's machine code, kept in a cache: the second call neither compiles nor assembles, and the device loads the machine code.
+/// The driver's machine code, kept in a cache: the second call neither compiles nor assembles, and the device loads the cubin.
 #[test]
 fn the_drivers_machine_code_is_kept() {
     alone("", |mock| {
@@ -108,7 +108,7 @@ fn the_drivers_machine_code_is_kept() {
                 let count = journal.iter().filter(|line| line.starts_with(call)).count();
                 assert_eq!(count, usize::from(run == "compiled"), "{run}: {journal:?}");
             }
-            // Without the PTX the load succeeds by the machine code alone.
+            // Without the PTX the load succeeds by its cubin alone.
             let mut alone = kernels.clone();
             alone.text.clear();
             device.load(&alone).unwrap();
