@@ -136,7 +136,7 @@ impl Ptxas {
     /// `ptxas.refused` with its words if it refuses the text; `ptxas.run` if it cannot be run.
     pub fn assemble(&self, ptx: &str, chip: &str) -> Result<Assembled> {
         let folder = Folder::new()?;
-        let (source, target) = (folder.0.join("kernel.ptx"), folder.0.join("kernel.cubin"));
+        let (source, target) = (folder.path().join("kernel.ptx"), folder.0.join("kernel.cubin"));
         std::fs::write(&source, ptx)
             .map_err(|e| Error::machine(Code::PtxasRun, format!("cannot write the PTX: {e}")))?;
         let mut command = Command::new(&self.path);
@@ -175,7 +175,7 @@ fn disassemble(cubin: &[u8], options: &[&str]) -> Result<String> {
     let tool = candidates("nvdisasm").into_iter().find(|p| version_of(p).is_some());
     let tool = tool.ok_or_else(|| missing("nvdisasm", None))?;
     let folder = Folder::new()?;
-    let source = folder.0.join("kernel.cubin");
+    let source = folder.path().join("kernel.cubin");
     std::fs::write(&source, cubin)
         .map_err(|e| Error::machine(Code::NvdisasmRun, format!("cannot write the code: {e}")))?;
     let mut command = Command::new(tool);
@@ -288,9 +288,9 @@ struct Output {
 /// Runs a tool with both outputs in a file, so that a full pipe cannot stop it, and ends it after [`TIMEOUT`].
 fn run(mut command: Command, folder: &Folder) -> Result<Output> {
     let failed = |what: &str, e: std::io::Error| {
-        Error::machine(Code::ToolRun, format!("{} {}: {e}", what, command_name(&folder.0)))
+        Error::machine(Code::ToolRun, format!("{} {}: {e}", what, command_name(folder.path())))
     };
-    let path = folder.0.join("output.txt");
+    let path = folder.path().join("output.txt");
     let file = std::fs::File::create(&path).map_err(|e| failed("cannot write into", e))?;
     let errors = file.try_clone().map_err(|e| failed("cannot write into", e))?;
     let name = command.get_program().to_string_lossy().into_owned();
