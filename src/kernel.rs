@@ -2,7 +2,7 @@
 
 use crate::array::Array;
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use serde::{Deserialize, Serialize};
 
 /// A compiled program: one PTX module, its kernels in launch order, its arguments and its workspace.
@@ -300,6 +300,29 @@ pub(crate) fn tensor_map_type(dtype: DType) -> Option<i32> {
     }
 }
 
+/// CU_TENSOR_MAP_SWIZZLE_* of a swizzle in bytes.
+pub(crate) fn tensor_map_swizzle(bytes: u32) -> Option<u32> {
+    match bytes {
+        // A panel of one chunk of 16 bytes is a dense box of that width.
+        0 | 16 => Some(0),
+        32 => Some(1),
+        64 => Some(2),
+        128 => Some(3),
+        _ => None,
+    }
+}
+
+/// CU_TENSOR_MAP_L2_PROMOTION_* of a promotion in bytes.
+pub(crate) fn tensor_map_promotion(bytes: u32) -> Option<u32> {
+    match bytes {
+        0 => Some(0),
+        64 => Some(1),
+        128 => Some(2),
+        256 => Some(3),
+        _ => None,
+    }
+}
+
 /// One entry point with its launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -339,6 +362,32 @@ impl Kernel {
             early: false,
         }
     }
+
+    /// What a launch must hold whatever the device, for a program of so many arguments and workspace buffers: the parameters exist, no
+    /// extent is zero, and the grid is a whole number of clusters.
+    pub(crate) fn check(&self, args: usize, workspace: usize) -> Result<()> {
+        let entry = &self.entry;
+        if self.params.iter().any(|param| is_missing(param, args, workspace)) {
+            return Err(Error::bug(Code::LaunchParams, format!("kernel {entry} takes a parameter that is not there")));
+        }
+        if [self.grid, self.block, self.cluster].as_flattened().contains(&0) {
+            return Err(Error::bug(Code::LaunchExtent, format!("kernel {entry} has a launch extent of zero")));
+        }
+        if self.grid.iter().zip(self.cluster).all(|(grid, cluster)| grid.is_multiple_of(cluster)) {
+            return Ok(());
+        }
+        let (grid, cluster) = (self.grid, self.cluster);
+        let message = format!("kernel {entry}: the grid {grid:?} is not a whole number of clusters {cluster:?}");
+        Err(Error::bug(Code::LaunchCluster, message))
+    }
+}
+
+fn is_missing(param: &Param, args: usize, workspace: usize) -> bool {
+    match param {
+        Param::Arg(n) => *n >= args,
+        Param::Workspace(n) => *n >= workspace,
+        Param::TensorMap(map) => matches!(*map.array, Param::TensorMap(_)) || is_missing(&map.array, args, workspace),
+    }
 }
 
 #[cfg(test)]
@@ -373,5 +422,40 @@ mod tests {
         assert!([&[4, 6][..], &[6, 5], &[5, 4], &[23]].iter().all(|given| !columns.takes_shape(given)));
         let mixed = with(&[2, 3, 5], &[8, 16, 1]);
         assert!([&[45][..], &[3, 2, 8]].iter().all(|given| mixed.takes_shape(given)));
+    }
+
+    #[test]
+    fn kernels_that_cannot_be_launched_are_refused() {
+        let kernel = Kernel {
+            entry: "main".into(),
+            params: vec![Param::Arg(0), Param::Workspace(0)],
+            grid: [4, 1, 1],
+            block: [32, 1, 1],
+            cluster: [2, 1, 1],
+            persistent: false,
+            shared_bytes: 0,
+            early: false,
+        };
+        assert_eq!(kernel.check(1, 1), Ok(()));
+        assert_eq!(kernel.check(1, 0).unwrap_err().code(), Code::LaunchParams);
+        assert_eq!(kernel.check(0, 1).unwrap_err().code(), Code::LaunchParams);
+        let zero = Kernel { block: [0, 1, 1], ..kernel.clone() };
+        assert_eq!(zero.check(1, 1).unwrap_err().code(), Code::LaunchExtent);
+        let ragged = Kernel { grid: [5, 1, 1], ..kernel };
+        assert_eq!(ragged.check(1, 1).unwrap_err().code(), Code::LaunchCluster);
+    }
+
+    /// The launcher in Python has a table of its own.
+    #[test]
+    fn the_example_in_python_has_the_same_tensor_map_types() {
+        let text = include_str!("../examples/launch/launch.py");
+        let (_, table) = text.split_once("MAP_TYPE = {").unwrap();
+        let (table, _) = table.split_once('}').unwrap();
+        let written: Vec<&str> = table.split(',').map(str::trim).collect();
+        let known =
+            DType::ALL.into_iter().filter_map(|dtype| Some(format!("\"{dtype}\": {}", tensor_map_type(dtype)?)));
+        let known: Vec<String> = known.collect();
+        assert_eq!(written.len(), known.len());
+        assert!(known.iter().all(|entry| written.contains(&entry.as_str())), "{written:?}\n{known:?}");
     }
 }

@@ -18,11 +18,12 @@ import numpy as np
 CUDA = c.CDLL("libcuda.so.1")
 ADDRESS, POINTER = c.c_uint64, c.c_void_p
 NUMPY = {"f16": "f2", "bf16": "u2", "f32": "f4", "f64": "f8", "tf32": "f4", "e4m3": "u1", "e5m2": "u1", "s8": "i1", "u8": "u1",
-         "s32": "i4", "u32": "u4", "s64": "i8"}
+         "s32": "i4", "u32": "u4", "s64": "i8", "bool": "?"}
 BITS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "tf32": 32, "e4m3": 8, "e5m2": 8, "s8": 8, "u8": 8, "s4": 4, "u4": 4, "b1": 1,
-        "s32": 32, "u32": 32, "s64": 64}
+        "s32": 32, "u32": 32, "s64": 64, "bool": 8}
+# A map of TFLOAT32 would round: the upper 19 bits of a tf32 are its value, so its map is one of FLOAT32.
 # CU_TENSOR_MAP_DATA_TYPE_*, CU_TENSOR_MAP_SWIZZLE_*, CU_TENSOR_MAP_L2_PROMOTION_*
-MAP_TYPE = {"u8": 0, "s8": 0, "e4m3": 0, "e5m2": 0, "u32": 2, "s32": 3, "s64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 11}
+MAP_TYPE = {"u8": 0, "s8": 0, "e4m3": 0, "e5m2": 0, "u32": 2, "s32": 3, "s64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9, "tf32": 7, "bool": 0}
 MAP_SWIZZLE = {0: 0, 16: 0, 32: 1, 64: 2, 128: 3}
 MAP_PROMOTION = {0: 0, 64: 1, 128: 2, 256: 3}
 
@@ -171,6 +172,8 @@ def host(argument, file):
             raise RuntimeError(f"{file} does not hold {dtype}{argument['shape']}")
         return np.ascontiguousarray(array)
     drawn = np.random.default_rng(1).random(argument["bytes"] * 8 // BITS[dtype]) - 0.5
+    if dtype == "bool":
+        return drawn > 0
     return (drawn * (1 if NUMPY[dtype][0] == "f" else 8)).astype(NUMPY[dtype])
 
 

@@ -3,7 +3,7 @@
 use super::buffer::describe;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::kernel::{Access, Arg, Chip, Kernel, Param, WORKSPACE_ALIGN};
+use crate::kernel::{Access, Arg, Chip, WORKSPACE_ALIGN};
 
 /// What is given for an argument.
 #[derive(Debug, Clone, Copy)]
@@ -129,37 +129,6 @@ pub(super) fn check_target(target: &str, device: &str, capability: (u32, u32)) -
     Err(Error::chip(Code::LaunchTarget, message).help(format!("compile for sm_{has}")))
 }
 
-fn is_missing(param: &Param, args: usize, workspace: usize) -> bool {
-    match param {
-        Param::Arg(i) => *i >= args,
-        Param::Workspace(i) => *i >= workspace,
-        Param::TensorMap(map) => is_missing(&map.array, args, workspace),
-    }
-}
-
-/// What a kernel's launch must hold whatever the device: its parameters exist and its extents are not zero.
-pub(super) fn check_kernel(kernel: &Kernel, args: usize, workspace: usize) -> Result<()> {
-    if kernel.params.iter().any(|param| is_missing(param, args, workspace)) {
-        return Err(Error::bug(
-            Code::LaunchParams,
-            format!("kernel {} takes a parameter that is not there", kernel.entry),
-        ));
-    }
-    let zero = [kernel.grid, kernel.block, kernel.cluster].iter().flatten().any(|extent| *extent == 0);
-    if zero {
-        return Err(Error::bug(Code::LaunchExtent, format!("kernel {} has a launch extent of zero", kernel.entry)));
-    }
-    let whole = kernel.grid.iter().zip(kernel.cluster).all(|(grid, cluster)| grid.is_multiple_of(cluster));
-    if !whole {
-        let message = format!(
-            "kernel {}: the grid {:?} is not a whole number of clusters {:?}",
-            kernel.entry, kernel.grid, kernel.cluster
-        );
-        return Err(Error::bug(Code::LaunchCluster, message));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,26 +221,5 @@ mod tests {
             }
         }
         assert_eq!(check_target("gfx90a", "x", (9, 0)).unwrap_err().fault(), Fault::Bug);
-    }
-
-    #[test]
-    fn kernels_that_cannot_be_launched_are_refused() {
-        let kernel = Kernel {
-            entry: "main".into(),
-            params: vec![Param::Arg(0), Param::Workspace(0)],
-            grid: [4, 1, 1],
-            block: [32, 1, 1],
-            cluster: [2, 1, 1],
-            persistent: false,
-            shared_bytes: 0,
-            early: false,
-        };
-        assert_eq!(check_kernel(&kernel, 1, 1), Ok(()));
-        assert_eq!(check_kernel(&kernel, 1, 0).unwrap_err().code(), Code::LaunchParams);
-        assert_eq!(check_kernel(&kernel, 0, 1).unwrap_err().code(), Code::LaunchParams);
-        let zero = Kernel { block: [0, 1, 1], ..kernel.clone() };
-        assert_eq!(check_kernel(&zero, 1, 1).unwrap_err().code(), Code::LaunchExtent);
-        let ragged = Kernel { grid: [5, 1, 1], ..kernel };
-        assert_eq!(check_kernel(&ragged, 1, 1).unwrap_err().code(), Code::LaunchCluster);
     }
 }

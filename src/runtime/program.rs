@@ -90,7 +90,7 @@ impl Device {
     fn load_checked(&self, kernels: &Kernels) -> Result<Program> {
         arguments::check_target(&kernels.target, &self.info().name, self.info().capability)?;
         for kernel in &kernels.kernels {
-            arguments::check_kernel(kernel, kernels.args.len(), kernels.workspace.len())?;
+            kernel.check(kernels.args.len(), kernels.workspace.len())?;
         }
         let mut program = self.compile(kernels)?;
         for kernel in &kernels.kernels {

@@ -24,6 +24,26 @@ pub enum Swizzle {
     B128,
 }
 
+impl Swizzle {
+    const ALL: [Swizzle; 4] = [Swizzle::None, Swizzle::B32, Swizzle::B64, Swizzle::B128];
+
+    /// The bytes that it permutes within; 0 for none.
+    fn bytes(self) -> u32 {
+        match self {
+            Swizzle::None => 0,
+            Swizzle::B32 => 32,
+            Swizzle::B64 => 64,
+            Swizzle::B128 => 128,
+        }
+    }
+
+    /// The swizzle of a compiled kernel's map.
+    fn of(bytes: u32) -> Option<Swizzle> {
+        let number = kernel::tensor_map_swizzle(bytes)?;
+        Swizzle::ALL.into_iter().find(|swizzle| kernel::tensor_map_swizzle(swizzle.bytes()) == Some(number))
+    }
+}
+
 /// What a tensor map describes; everything innermost dimension first, as the driver wants it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorMapSpec {
@@ -75,14 +95,7 @@ impl TensorMapSpec {
             extents: extents.collect::<Result<_>>()?,
             strides_bytes: strides.collect::<Result<_>>()?,
             box_extents: tile.collect::<Result<_>>()?,
-            swizzle: match map.swizzle {
-                // Panels of one chunk are boxes of as much, which lie dense.
-                0 | 16 => Swizzle::None,
-                32 => Swizzle::B32,
-                64 => Swizzle::B64,
-                128 => Swizzle::B128,
-                other => return Err(odd(&format!("a swizzle of {other} bytes"))),
-            },
+            swizzle: Swizzle::of(map.swizzle).ok_or_else(|| odd(&format!("a swizzle of {} bytes", map.swizzle)))?,
             promotion: map.promotion,
         })
     }
@@ -92,23 +105,11 @@ impl TensorMapSpec {
     /// # Errors
     /// `tensor_map.shape` where the hardware has no such map; `driver.*` where the driver is older than CUDA 12.0 or refuses it.
     pub fn encode(&self, address: u64) -> Result<TensorMap> {
-        let data_type = self.check(address)?;
+        let [data_type, swizzle, promotion] = self.check(address)?;
         // SAFETY: the type is the entry point's prototype.
         let encode = unsafe { driver::driver()?.late::<api::TensorMapEncodeTiled>("cuTensorMapEncodeTiled", "12.0")? };
         let mut map = TensorMap([0; 16]);
         let ones = [1u32; 5];
-        let swizzle = match self.swizzle {
-            Swizzle::None => 0,
-            Swizzle::B32 => 1,
-            Swizzle::B64 => 2,
-            Swizzle::B128 => 3,
-        };
-        let promotion = match self.promotion {
-            64 => 1,
-            128 => 2,
-            256 => 3,
-            _ => 0,
-        };
         // No interleaving; zeros outside.
         // SAFETY: every array has the length that the rank says (`check`); the map is aligned by its type.
         let result = unsafe {
@@ -131,8 +132,8 @@ impl TensorMapSpec {
         Ok(map)
     }
 
-    /// The driver's number of the element type, if everything else is as the driver wants it.
-    fn check(&self, address: u64) -> Result<i32> {
+    /// The driver's numbers of the element type, the swizzle and the promotion, if everything else is as the driver wants it.
+    fn check(&self, address: u64) -> Result<[i32; 3]> {
         let refuse = |what: String| Err(Error::bug(Code::TensorMapShape, what));
         let rank = self.extents.len();
         if !(1..=5).contains(&rank) || self.strides_bytes.len() + 1 != rank || self.box_extents.len() != rank {
@@ -158,16 +159,15 @@ impl TensorMapSpec {
             return refuse(format!("a tensor map of {}", self.dtype));
         };
         let row = self.box_extents[0] * (self.dtype.bits() / 8);
-        let limit = match self.swizzle {
-            Swizzle::None => u32::MAX,
-            Swizzle::B32 => 32,
-            Swizzle::B64 => 64,
-            Swizzle::B128 => 128,
+        let numbers = (kernel::tensor_map_swizzle(self.swizzle.bytes()), kernel::tensor_map_promotion(self.promotion));
+        let (Some(swizzle), Some(promotion)) = numbers else {
+            return refuse(format!("a tensor map with an L2 promotion of {} bytes: 0, 64, 128 or 256", self.promotion));
         };
+        let limit = if self.swizzle == Swizzle::None { u32::MAX } else { self.swizzle.bytes() };
         if !row.is_multiple_of(16) || row > limit {
             return refuse(format!("a tensor map with box rows of {row} bytes: a multiple of 16 up to the swizzle"));
         }
-        Ok(data_type)
+        Ok([data_type, swizzle as i32, promotion as i32])
     }
 }
 
@@ -185,13 +185,15 @@ mod tests {
             swizzle: Swizzle::B128,
             promotion: 256,
         };
-        assert_eq!(good.check(0x1000).ok(), Some(6));
+        assert_eq!(good.check(0x1000).ok(), Some([6, 3, 3]));
+        assert_eq!([16, 64, 48].map(Swizzle::of), [Some(Swizzle::None), Some(Swizzle::B64), None]);
         let refused = |spec: TensorMapSpec, address| spec.check(address).unwrap_err().message().to_string();
         assert!(refused(good.clone(), 8).contains("0x8"));
         assert!(refused(TensorMapSpec { strides_bytes: vec![8200], ..good.clone() }, 0).contains("8200"));
         assert!(refused(TensorMapSpec { strides_bytes: vec![], ..good.clone() }, 0).contains("0 strides"));
         assert!(refused(TensorMapSpec { box_extents: vec![64, 257], ..good.clone() }, 0).contains("257"));
         assert!(refused(TensorMapSpec { box_extents: vec![128, 64], ..good.clone() }, 0).contains("256 bytes"));
+        assert!(refused(TensorMapSpec { promotion: 32, ..good.clone() }, 0).contains("promotion of 32 bytes"));
         assert!(refused(TensorMapSpec { extents: vec![0, 1], ..good.clone() }, 0).contains("extent of 0"));
         assert!(refused(TensorMapSpec { dtype: DType::S4, ..good }, 0).contains("s4"));
     }

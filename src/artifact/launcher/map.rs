@@ -1,7 +1,7 @@
 //! Tensor maps as the driver takes them: from the innermost dimension on, strides in bytes.
 
 use crate::error::{Code, Error, Result};
-use crate::kernel::{TensorMap, tensor_map_type};
+use crate::kernel::{TensorMap, tensor_map_promotion, tensor_map_swizzle, tensor_map_type};
 
 /// The arguments of cuTensorMapEncodeTiled but for the address.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,21 +21,10 @@ impl DriverMap {
         let data_type = tensor_map_type(map.dtype)
             .ok_or_else(|| wrong(format!("elements of {}, which TMA does not copy", map.dtype)))?;
         let bytes = i64::from(map.dtype.bits() / 8);
-        let swizzle = match map.swizzle {
-            // A panel of one chunk of 16 bytes is a dense box of that width.
-            0 | 16 => 0,
-            32 => 1,
-            64 => 2,
-            128 => 3,
-            other => return Err(wrong(format!("a swizzle of {other} bytes"))),
-        };
-        let promotion = match map.promotion {
-            0 => 0,
-            64 => 1,
-            128 => 2,
-            256 => 3,
-            other => return Err(wrong(format!("an L2 promotion of {other} bytes"))),
-        };
+        let swizzle = tensor_map_swizzle(map.swizzle);
+        let swizzle = swizzle.ok_or_else(|| wrong(format!("a swizzle of {} bytes", map.swizzle)))?;
+        let promotion = tensor_map_promotion(map.promotion);
+        let promotion = promotion.ok_or_else(|| wrong(format!("an L2 promotion of {} bytes", map.promotion)))?;
         Ok(DriverMap {
             data_type,
             extents: map.extents.iter().rev().copied().collect(),

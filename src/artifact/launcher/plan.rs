@@ -4,7 +4,7 @@ use super::{Unit, names};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 pub(super) use crate::kernel::WORKSPACE_ALIGN;
-use crate::kernel::{Access, Arg, Chip, Cubin, Kernel, Kernels, Param};
+use crate::kernel::{Access, Arg, Chip, Cubin, Kernel, Kernels, Param, TensorMap};
 
 /// Later than every device.
 const LAST: u32 = 9999;
@@ -193,30 +193,22 @@ fn same_arguments(first: &Kernels, other: &Kernels) -> Result<()> {
     Err(wrong(message).help("write a launcher for each"))
 }
 
-/// That the parameters of a kernel exist and its launch has no extent of zero.
+/// That a kernel can be launched, and that its tensor maps have numbers that a table can hold.
 fn complete(kernels: &Kernels, kernel: &Kernel) -> Result<()> {
-    let exists = |param: &Param| match param {
-        Param::Arg(n) => *n < kernels.args.len(),
-        Param::Workspace(n) => *n < kernels.workspace.len(),
-        Param::TensorMap(_) => false,
+    let checked = kernel.check(kernels.args.len(), kernels.workspace.len());
+    checked.map_err(|error| wrong(error.message().to_string()).within(format!("in the program {}", kernels.name)))?;
+    let fits = |map: &TensorMap| {
+        let rank = map.extents.len();
+        let whole = (1..=5).contains(&rank) && map.strides.len() == rank && map.tile.len() == rank;
+        let counts = map.extents.iter().chain(&map.strides).all(|n| (1..=1 << 40).contains(n));
+        whole && counts && map.tile.iter().all(|n| (1..=256).contains(n))
     };
-    let known = |param: &Param| match param {
-        Param::TensorMap(map) => {
-            let rank = map.extents.len();
-            let whole = (1..=5).contains(&rank) && map.strides.len() == rank && map.tile.len() == rank;
-            let counts = map.extents.iter().chain(&map.strides).all(|n| (1..=1 << 40).contains(n));
-            let boxes = map.tile.iter().all(|n| (1..=256).contains(n));
-            whole && counts && boxes && exists(&map.array)
-        }
-        plain => exists(plain),
-    };
-    let extents = [kernel.grid, kernel.block, kernel.cluster];
-    let clusters =
-        kernel.cluster.iter().all(|n| *n > 0) && kernel.grid.iter().zip(kernel.cluster).all(|(g, c)| g % c == 0);
-    if clusters && kernel.params.iter().all(known) && extents.as_flattened().iter().all(|extent| *extent > 0) {
+    let odd = |param: &Param| matches!(param, Param::TensorMap(map) if !fits(map));
+    if !kernel.params.iter().any(odd) {
         return Ok(());
     }
-    Err(wrong(format!("kernel {} of {} has a parameter or a launch that cannot be", kernel.entry, kernels.name)))
+    let limits = "1 to 5 dimensions, extents and strides of 1 to 2^40, boxes of 1 to 256";
+    Err(wrong(format!("kernel {} of {} has a tensor map outside {limits}", kernel.entry, kernels.name)))
 }
 
 /// Refuses a file name that leaves the launcher's folder or needs an escape in a literal.

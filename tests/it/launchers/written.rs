@@ -89,9 +89,15 @@ fn units_of_two_programs_have_no_launcher() {
         changed(|k| k.args.clear()),
         "the program vec_add has no arguments, so nothing that it computes can be seen"
     );
-    let odd = "kernel vec_add of vec_add has a parameter or a launch that cannot be";
-    assert_eq!(changed(|k| k.kernels[0].grid[1] = 0), odd);
-    assert_eq!(changed(|k| k.kernels[0].params[0] = Param::Workspace(0)), odd);
+    assert_eq!(changed(|k| k.kernels[0].grid[1] = 0), "kernel vec_add has a launch extent of zero");
+    let missing = "kernel vec_add takes a parameter that is not there";
+    assert_eq!(changed(|k| k.kernels[0].params[0] = Param::Workspace(0)), missing);
+    let map = |k: &mut Kernels| {
+        let map = TensorMap::new(Param::Arg(0), warploom::DType::F32, [&[1024], &[1], &[512]], 0, 0);
+        k.kernels[0].params[0] = Param::TensorMap(map);
+    };
+    let limits = "1 to 5 dimensions, extents and strides of 1 to 2^40, boxes of 1 to 256";
+    assert_eq!(changed(map), format!("kernel vec_add of vec_add has a tensor map outside {limits}"));
     let path = Unit { ptx: "../vec_add.ptx", ..unit(&small) };
     let cubin = Unit { cubin: Some("vec_add.cubin"), ..unit(&small) };
     assert_eq!(refusal("sum", &[cubin]), "vec_add.cubin is to have the cubin of sum, and the program has none");
