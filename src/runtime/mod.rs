@@ -32,7 +32,8 @@
 //! | `cuModuleLoadDataEx`, `cuModuleUnload` | `cust::sys` | `ModuleJitOption` has neither logs nor line information |
 //! | `cuModuleGetFunction`, `cuFuncGetAttribute`, `cuLaunchKernel`, `cuOccupancyMaxActiveBlocksPerMultiprocessor` | `cust::sys` | a `Function` comes from cust's `Module` alone |
 //! | `cuFuncSetAttribute` | `cust::sys`, by hand | no function; the attribute for clusters above 8 blocks is newer than the bindings' enum |
-//! | `cuLinkCreate_v2`, `cuLinkAddData_v2`, `cuLinkComplete`, `cuLinkDestroy` | cust | |
+//! | `cuLinkCreate_v2`, `cuLinkAddData_v2`, `cuLinkComplete`, `cuLinkDestroy` | `cust::sys` | `Linker` asks for no log |
+//! | `cuPointerGetAttribute` | `cust::sys` | no function |
 //! | `cuStreamCreateWithPriority`, `cuStreamDestroy_v2` | cust | |
 //! | `cuStreamSynchronize` | cust, `cust::sys` | for the default stream, and where there is only the handle |
 //! | `cuStreamQuery`, `cuStreamBeginCapture_v2`, `cuStreamEndCapture` | `cust::sys` | no function |
@@ -52,6 +53,7 @@ mod driver;
 mod event;
 mod graph;
 mod library;
+mod logs;
 mod probe;
 mod program;
 mod resources;

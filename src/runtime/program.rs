@@ -5,6 +5,7 @@ use super::buffer::DeviceBuffer;
 use super::context::Owned;
 use super::device::Device;
 use super::driver::{self, api, api::Answer, api::CUfunction, api::TensorMap, api::jit};
+use super::logs::Logs;
 use super::resources::{self, Resources};
 use super::tensor_map::Encoded;
 use crate::dtype::DType;
@@ -17,8 +18,6 @@ use std::time::{Duration, Instant};
 /// A stream of the driver (CUstream, which is also the runtime API's cudaStream_t).
 pub type RawStream = *mut c_void;
 
-/// Room for each of the driver's compilation logs.
-const LOG_BYTES: usize = 32 << 10;
 /// Shared memory that a launch may have without asking.
 const PLAIN_SHARED_BYTES: u32 = 48 << 10;
 /// Blocks of a cluster that every device with clusters can run.
@@ -112,7 +111,7 @@ impl Device {
             .map_err(|_| Error::bug(Code::LaunchText, "the PTX holds a zero byte"))?;
         let cubin = kernels.cubin.as_ref().filter(|cubin| cubin.runs_on(self.info().capability));
         let image: *const c_void = cubin.map_or(text.as_ptr().cast(), |cubin| cubin.bytes.as_ptr().cast());
-        let mut logs = Logs { info: vec![0; LOG_BYTES], errors: vec![0; LOG_BYTES] };
+        let mut logs = Logs::new();
         let (mut options, mut values) = logs.options();
         if has_lines(&kernels.text) {
             options.push(jit::GENERATE_LINE_INFO);
@@ -129,10 +128,7 @@ impl Device {
                 api::cuModuleLoadDataEx(&mut module, image, count, options, values)
             }
         });
-        loaded.map_err(|error| {
-            let error = versions(error, kernels.ptx_version, self.info().driver_version);
-            explain(error, &log_text(&logs.errors), &kernels.text)
-        })?;
+        loaded.map_err(|error| logs.explain(error, kernels, self.info().driver_version))?;
         Ok(Program {
             device: self.clone(),
             module,
@@ -140,34 +136,10 @@ impl Device {
             args: kernels.args.clone(),
             kernels: Vec::new(),
             workspace: Vec::new(),
-            compile_log: log_text(&logs.info),
+            compile_log: logs.info(),
             // The driver writes a float into the low half of the first value's slot.
             compile_ms: f32::from_bits(values[0].addr() as u32),
         })
-    }
-}
-
-/// Room for what the driver's compiler says.
-struct Logs {
-    info: Vec<u8>,
-    errors: Vec<u8>,
-}
-
-impl Logs {
-    /// The options of a load with their values; the first is the time, which the driver writes.
-    fn options(&mut self) -> (Vec<jit::Option>, Vec<*mut c_void>) {
-        let number = std::ptr::without_provenance_mut::<c_void>;
-        let (info, errors) = (self.info.as_mut_ptr().cast(), self.errors.as_mut_ptr().cast());
-        let options = vec![
-            jit::WALL_TIME,
-            jit::INFO_LOG_BUFFER,
-            jit::INFO_LOG_BUFFER_SIZE_BYTES,
-            jit::ERROR_LOG_BUFFER,
-            jit::ERROR_LOG_BUFFER_SIZE_BYTES,
-            jit::LOG_VERBOSE,
-        ];
-        let sizes = (number(self.info.len()), number(self.errors.len()));
-        (options, vec![std::ptr::null_mut(), info, sizes.0, errors, sizes.1, number(1)])
     }
 }
 
@@ -402,73 +374,4 @@ impl Drop for Program {
 /// Whether instructions of the PTX have lines, which the driver's compiler keeps only where it is asked to.
 fn has_lines(ptx: &str) -> bool {
     ptx.lines().any(|line| line.trim_start().starts_with(".loc\t"))
-}
-
-/// A log buffer up to its first zero.
-fn log_text(buffer: &[u8]) -> String {
-    let end = buffer.iter().position(|b| *b == 0).unwrap_or(buffer.len());
-    String::from_utf8_lossy(&buffer[..end]).trim_end().to_string()
-}
-
-/// Adds both versions where the driver is too old for the PTX.
-fn versions(error: Error, ptx: u32, driver: i32) -> Error {
-    if error.code() != Code::Driver(222) {
-        return error;
-    }
-    let (major, minor, driver) = (ptx / 10, ptx % 10, driver::version_text(driver));
-    error.within(format!("the program is PTX {major}.{minor}, and the driver is for CUDA {driver}"))
-}
-
-/// Adds the compiler's words, and underlines the PTX line that they name.
-fn explain(error: Error, log: &str, text: &str) -> Error {
-    if log.is_empty() {
-        return error;
-    }
-    let error = error.within(format!("the driver's compiler says:\n{log}"));
-    match line_of(log).and_then(|line| span_of(text, line)) {
-        Some(span) => error.text(text).label(span, "here"),
-        None => error,
-    }
-}
-
-/// The number in the first `line N;` of a log (`ptxas application ptx input, line 12; error : ...`).
-fn line_of(log: &str) -> Option<usize> {
-    let (_, rest) = log.split_once("line ")?;
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok()
-}
-
-fn span_of(text: &str, line: usize) -> Option<std::ops::Range<usize>> {
-    let start = text.split_inclusive('\n').take(line.checked_sub(1)?).map(str::len).sum::<usize>();
-    let rest = text.get(start..).filter(|rest| !rest.is_empty())?;
-    Some(start..start + rest.find('\n').unwrap_or(rest.len()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runtime::driver::code;
-
-    #[test]
-    fn a_refused_ptx_shows_the_compilers_words_and_its_line() {
-        let log = log_text(b"ptxas application ptx input, line 2; error   : Unknown symbol 'x'\n\0\0garbage");
-        let text = ".version 7.0\nbad x;\nret;\n";
-        let error = explain(code::error(218, "compiling PTX"), &log, text);
-        assert_eq!(
-            error.to_string(),
-            "a fault of warploom itself [driver.218]: compiling PTX: the driver's compiler refuses the PTX \
-             (CUDA_ERROR_INVALID_PTX 218)\n  the driver's compiler says:\nptxas application ptx input, line 2; \
-             error   : Unknown symbol 'x'\n  try: report it with the schedule and the driver's version (warploom doctor \
-             prints it)"
-        );
-        assert_eq!(error.labels()[0].span, 13..19);
-        assert_eq!(explain(code::error(218, "x"), "", text).source_text(), None);
-    }
-
-    #[test]
-    fn lines_outside_the_text_are_not_underlined() {
-        assert_eq!(span_of("a\nb", 2), Some(2..3));
-        assert_eq!((span_of("a\nb", 0), span_of("a\nb", 3), span_of("", 1)), (None, None, None));
-        assert_eq!(line_of("no number"), None);
-    }
 }

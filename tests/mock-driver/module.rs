@@ -46,15 +46,31 @@ extern "C" fn cuModuleLoadDataEx(
             }
             _ => continue,
         };
-        let room = options.iter().position(|o| *o == options[i] + 1).map_or(0, |at| values[at] as usize);
-        let bytes = text.len().min(room.saturating_sub(1));
         // SAFETY: the buffer is as large as its size says.
-        unsafe {
-            std::ptr::copy_nonoverlapping(text.as_ptr(), values[i].cast::<u8>(), bytes);
-            values[i].cast::<u8>().add(bytes).write(0);
-        }
+        unsafe { say(text, buffer(options, values, options[i])) };
     }
     code
+}
+
+/// The buffer that an option names, with the size that the option after it gives.
+fn buffer(options: &[i32], values: &[*mut c_void], option: i32) -> Option<(usize, usize)> {
+    let value = |option: i32| Some(values[options.iter().position(|o| *o == option)?] as usize);
+    Some((value(option)?, value(option + 1).unwrap_or(0)))
+}
+
+/// Writes a text with a zero at its end, as much as there is room for.
+///
+/// # Safety
+/// The address must have as many bytes.
+unsafe fn say(text: &str, buffer: Option<(usize, usize)>) {
+    let Some((address, room)) = buffer.filter(|(_, room)| *room > 0) else { return };
+    let bytes = text.len().min(room - 1);
+    let to = std::ptr::with_exposed_provenance_mut::<u8>(address);
+    // SAFETY: the caller vouches for the room.
+    unsafe {
+        std::ptr::copy_nonoverlapping(text.as_ptr(), to, bytes);
+        to.add(bytes).write(0);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -111,10 +127,18 @@ fn load(state: &mut State, image: &str, log: &mut String) -> Outcome<usize> {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn cuLinkCreate_v2(_: c_uint, _: *mut i32, _: *mut *mut c_void, link: *mut Handle) -> i32 {
+extern "C" fn cuLinkCreate_v2(count: c_uint, options: *mut i32, values: *mut *mut c_void, link: *mut Handle) -> i32 {
+    let errors = match count {
+        0 => None,
+        // SAFETY: there are `count` options with values.
+        n => unsafe {
+            let (options, values) = (std::slice::from_raw_parts(options, n as usize), values.cast_const());
+            buffer(options, std::slice::from_raw_parts(values, n as usize), 5)
+        },
+    };
     call("cuLinkCreate_v2", When::Current, String::new(), |state| {
         let handle = state.handle();
-        state.links.insert(handle, Link { context: CURRENT.get(), code: Vec::new() });
+        state.links.insert(handle, Link { context: CURRENT.get(), code: Vec::new(), errors });
         // SAFETY: the caller's pointer, as the prototype asks.
         unsafe { put(link, handle as Handle) }
     })
@@ -133,12 +157,13 @@ extern "C" fn cuLinkAddData_v2(
 ) -> i32 {
     // SAFETY: the caller's data, as long as its size says.
     let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), size) }.to_vec();
-    call("cuLinkAddData_v2", When::Current, format!("{size} bytes"), |state| {
+    let mut log = crate::state::state().settings.log.clone();
+    let code = call("cuLinkAddData_v2", When::Current, format!("{size} bytes"), |state| {
         // CU_JIT_INPUT_PTX, whose end is a zero.
         let text = CStr::from_bytes_with_nul(&data).ok().filter(|_| kind == 1).ok_or(1)?;
         let text = text.to_str().map_err(|_| 218)?.to_string();
         // Machine code is for the device; what cannot be loaded cannot be assembled.
-        let module = load(state, &text, &mut String::new())?;
+        let module = load(state, &text, &mut log)?;
         state.modules.remove(&module);
         state.entries.remove(&module);
         let (number, exact) = ptx::read(&text).ok_or(218)?.target;
@@ -148,7 +173,13 @@ extern "C" fn cuLinkAddData_v2(
         let own = state.links.get_mut(&(link as usize)).ok_or(400)?;
         own.code = [ELF.as_bytes(), code.as_bytes(), b"\0"].concat();
         Ok(())
-    })
+    });
+    let errors = crate::state::state().links.get(&(link as usize)).and_then(|own| own.errors);
+    if code != 0 {
+        // SAFETY: the buffer of the link's options is as large as its size says, and lives as long as the link.
+        unsafe { say(&log, errors) };
+    }
+    code
 }
 
 #[unsafe(no_mangle)]

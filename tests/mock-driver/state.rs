@@ -53,6 +53,8 @@ pub struct Module {
 pub struct Link {
     pub context: usize,
     pub code: Vec<u8>,
+    /// The caller's room for the errors of the assembler: address and bytes.
+    pub errors: Option<(usize, usize)>,
 }
 
 #[derive(Clone)]

@@ -6,10 +6,10 @@
 
 pub(crate) use super::guard::Answer;
 pub(crate) use super::guard::calls::*;
-pub(crate) use cust::sys::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUmodule, CUstream};
+pub(crate) use cust::sys::{CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUlinkState, CUmodule, CUstream};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-/// CU_JIT_* options of `cuModuleLoadDataEx`.
+/// CU_JIT_* options of `cuModuleLoadDataEx` and `cuLinkCreate`.
 pub(crate) mod jit {
     pub(crate) use cust::sys::CUjit_option as Option;
     pub(crate) use cust::sys::CUjit_option::{
@@ -18,6 +18,7 @@ pub(crate) mod jit {
         CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES as INFO_LOG_BUFFER_SIZE_BYTES, CU_JIT_LOG_VERBOSE as LOG_VERBOSE,
         CU_JIT_WALL_TIME as WALL_TIME,
     };
+    pub(crate) use cust::sys::CUjitInputType::CU_JIT_INPUT_PTX as PTX;
 }
 
 /// CU_FUNC_ATTRIBUTE_* numbers.

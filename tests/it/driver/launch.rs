@@ -6,7 +6,7 @@ use super::programs::{N, add, arguments, holds, launch, sum, two};
 use warploom::artifact::Cache;
 use warploom::codegen::{compile, compile_with_lines};
 use warploom::error::Code;
-use warploom::kernel::Param;
+use warploom::kernel::{Assembler, Param};
 use warploom::lower::lower;
 use warploom::runtime::{Device, DeviceBuffer, Program, Swizzle, TensorMapSpec, probe};
 use warploom::{Array, DType, Gemm, Schedule, Target, compile_cached};
@@ -115,6 +115,31 @@ fn the_drivers_machine_code_is_kept() {
         }
         assert_eq!(cache.entries().unwrap().len(), 1);
         std::fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+/// The error of the driver's assembler has the words of its log and the line that they name.
+#[test]
+fn refused_ptx_is_shown_with_the_log_of_the_assembler() {
+    let log = "ptxas application ptx input, line 2; error   : Unknown symbol 'x'";
+    alone(&format!("log {log}\nfail cuLinkAddData_v2 1 218"), |mock| {
+        let device = Device::open(0).unwrap();
+        let kernels = add();
+        let refused = device.cubin(&kernels).unwrap_err();
+        let text = refused.to_string();
+        assert_eq!(refused.code(), Code::Driver(218));
+        assert!(text.contains("linking machine code") && text.contains("says:\nptxas application"), "{text}");
+        let line = kernels.ptx().find(".target").unwrap();
+        assert_eq!(refused.labels()[0].span, line..line + ".target sm_70".len());
+        // PTX that is newer than the driver: both versions.
+        mock.configure("driver 11040");
+        let mut newer = add();
+        newer.text = newer.text.replace(".version 6.0", ".version 9.0");
+        newer.ptx_version = 90;
+        let refused = device.cubin(&newer).unwrap_err();
+        let text = refused.to_string();
+        assert_eq!(refused.code(), Code::Driver(222));
+        assert!(text.contains("Unsupported .version 9.0") && text.contains("the program is PTX 9.0"), "{text}");
     });
 }
 
