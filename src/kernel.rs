@@ -63,6 +63,19 @@ impl Kernels {
         &self.text
     }
 
+    /// Where each workspace buffer begins in one block of memory, and the bytes of the block. Every buffer begins at a multiple of
+    /// [`WORKSPACE_ALIGN`].
+    pub fn workspace_layout(&self) -> (Vec<u64>, u64) {
+        let mut total = 0u64;
+        let buffers = self.workspace.iter();
+        let offsets = buffers.map(|buffer| {
+            let offset = total;
+            total = offset.saturating_add(buffer.bytes).div_ceil(WORKSPACE_ALIGN).saturating_mul(WORKSPACE_ALIGN);
+            offset
+        });
+        (offsets.collect(), total)
+    }
+
     /// That the arrays hold what the program states of its inputs (`input X s32[64] in 0..1000`). A launch trusts that: an index that
     /// breaks it reads outside an array. The simulator always asks.
     ///

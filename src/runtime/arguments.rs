@@ -101,6 +101,21 @@ pub(super) fn check_workspace(program: &str, buffers: usize, workspace: &[u64]) 
     }
 }
 
+/// That a block of workspace, by address and bytes, overlaps no argument, by name, address and bytes.
+pub(super) fn check_workspace_apart<'a>(
+    program: &str,
+    (block, bytes): (u64, u64),
+    mut args: impl Iterator<Item = (&'a str, u64, u64)>,
+) -> Result<()> {
+    match args.find(|(_, address, size)| block < address + size && *address < block + bytes) {
+        Some((name, ..)) => {
+            let message = format!("the workspace of {program} overlaps {name}");
+            Err(Error::input(Code::LaunchOverlap, message).help("give the workspace its own buffer"))
+        }
+        None => Ok(()),
+    }
+}
+
 fn overlaps(program: &str, args: &[Arg], given: &[Given]) -> Result<()> {
     for (i, written) in args.iter().enumerate().filter(|(_, a)| a.access != Access::Read) {
         for (j, other) in args.iter().enumerate().filter(|(j, _)| *j != i) {

@@ -28,6 +28,7 @@
 //! | `cuDevicePrimaryCtxRetain`, `cuDevicePrimaryCtxRelease_v2` | cust, `cust::sys` | `Context` owns it; `Context::new` does not look whether it became current, so it is retained and tried first |
 //! | `cuCtxCreate_v2`, `cuCtxDestroy_v2`, `cuCtxSetCurrent` | `cust::sys` | the context beside one that a kernel broke: it is not given back while a kernel hangs |
 //! | `cuMemAlloc_v2`, `cuMemFree_v2`, `cuMemGetInfo_v2`, `cuMemcpyHtoD_v2` | cust | |
+//! | `cuMemAllocAsync`, `cuMemFreeAsync` | `cust::sys` | cust's functions take its own streams alone |
 //! | `cuMemcpyDtoH_v2`, `cuMemcpyDtoDAsync_v2`, `cuMemsetD8Async` | `cust::sys` | methods of cust's buffers alone, which own their memory; here memory that a hung kernel uses is not given back |
 //! | `cuModuleLoadDataEx`, `cuModuleUnload` | `cust::sys` | `ModuleJitOption` has neither logs nor line information |
 //! | `cuModuleGetFunction`, `cuFuncGetAttribute`, `cuLaunchKernel`, `cuOccupancyMaxActiveBlocksPerMultiprocessor` | `cust::sys` | a `Function` comes from cust's `Module` alone |
@@ -59,6 +60,7 @@ mod program;
 mod resources;
 mod tensor_map;
 mod wait;
+mod workspace;
 
 pub use buffer::DeviceBuffer;
 pub use device::{Device, DeviceInfo};
@@ -71,3 +73,4 @@ pub use probe::{DriverFacts, Probe, Trouble, probe};
 pub use program::{Program, RawStream};
 pub use resources::Resources;
 pub use tensor_map::{Swizzle, TensorMapSpec};
+pub use workspace::Workspace;

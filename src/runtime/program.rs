@@ -8,9 +8,10 @@ use super::driver::{self, api, api::Answer, api::CUfunction, api::TensorMap, api
 use super::logs::Logs;
 use super::resources::{self, Resources};
 use super::tensor_map::Encoded;
+use super::workspace::{self, Ordered, Workspace};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::kernel::{Arg, Kernel, Kernels, Param};
+use crate::kernel::{self, Arg, Kernel, Kernels, Param};
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,7 +34,13 @@ pub struct Program {
     name: String,
     args: Vec<Arg>,
     kernels: Vec<Loaded>,
-    workspace: Vec<DeviceBuffer>,
+    /// The buffers of the workspace, and where each begins in one block of memory.
+    needs: Vec<kernel::Workspace>,
+    offsets: Vec<u64>,
+    /// The bytes of that block.
+    total: u64,
+    /// What was allocated for them at load; none where the caller gives workspace to each launch.
+    workspace: Option<Vec<DeviceBuffer>>,
     compile_log: String,
     compile_ms: f32,
 }
@@ -82,6 +89,17 @@ impl Device {
     /// A chip that cannot run the target; what the driver's compiler says, with its log; limits of the device that a
     /// launch would break; memory.
     pub fn load(&self, kernels: &Kernels) -> Result<Program> {
+        let loaded = self.load_without_workspace(kernels)?;
+        let within = |e: Error| e.within(format!("loading {} for {}", kernels.name, kernels.target));
+        loaded.with_workspace().map_err(within)
+    }
+
+    /// As [`Device::load`], without allocating workspace: where the program has any, each launch takes it from the caller or from the stream
+    /// ([`Program::launch_with`]).
+    ///
+    /// # Errors
+    /// As [`Device::load`].
+    pub fn load_without_workspace(&self, kernels: &Kernels) -> Result<Program> {
         let within = |e: Error| e.within(format!("loading {} for {}", kernels.name, kernels.target));
         self.load_checked(kernels).map_err(within)
     }
@@ -95,12 +113,6 @@ impl Device {
         for kernel in &kernels.kernels {
             let loaded = program.prepare(kernel)?;
             program.kernels.push(loaded);
-        }
-        for buffer in &kernels.workspace {
-            let bytes = usize::try_from(buffer.bytes)
-                .map_err(|_| Error::input(Code::ArraySize, format!("the workspace {} is too large", buffer.name)))?;
-            let within = |e: Error| e.within(format!("for the workspace {}", buffer.name));
-            program.workspace.push(self.alloc(DType::U8, &[bytes]).map_err(within)?);
         }
         Ok(program)
     }
@@ -129,13 +141,17 @@ impl Device {
             }
         });
         loaded.map_err(|error| logs.explain(error, kernels, self.info().driver_version))?;
+        let (offsets, total) = kernels.workspace_layout();
         Ok(Program {
             device: self.clone(),
             module,
             name: kernels.name.clone(),
             args: kernels.args.clone(),
             kernels: Vec::new(),
-            workspace: Vec::new(),
+            needs: kernels.workspace.clone(),
+            offsets,
+            total,
+            workspace: None,
             compile_log: logs.info(),
             // The driver writes a float into the low half of the first value's slot.
             compile_ms: f32::from_bits(values[0].addr() as u32),
@@ -144,6 +160,18 @@ impl Device {
 }
 
 impl Program {
+    /// Allocates each buffer of the workspace.
+    fn with_workspace(mut self) -> Result<Program> {
+        let allocate = |buffer: &kernel::Workspace| {
+            let bytes = usize::try_from(buffer.bytes)
+                .map_err(|_| Error::input(Code::ArraySize, format!("the workspace {} is too large", buffer.name)))?;
+            let within = |e: Error| e.within(format!("for the workspace {}", buffer.name));
+            self.device.alloc(DType::U8, &[bytes]).map_err(within)
+        };
+        self.workspace = Some(self.needs.iter().map(allocate).collect::<Result<_>>()?);
+        Ok(self)
+    }
+
     /// The program's name.
     pub fn name(&self) -> &str {
         &self.name
@@ -180,9 +208,33 @@ impl Program {
     /// # Errors
     /// Those of [`Program::check`]; `driver.*` where the driver refuses a launch.
     pub fn launch(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
+        self.launch_with(buffers, Workspace::Loaded)
+    }
+
+    /// As [`Program::launch`], with the workspace where the caller says. No launch waits for the device, and only
+    /// [`Workspace::StreamOrdered`] allocates: a graph can record each.
+    ///
+    /// # Errors
+    /// As [`Program::launch`]; `launch.workspace` where the program was loaded without workspace and none is given, or where the buffer is too
+    /// small; `launch.device` and `launch.overlap` where the buffer is on another device or overlaps an argument; `driver.801` where the device
+    /// has no memory pools for a stream to allocate from.
+    pub fn launch_with(&self, buffers: &[&DeviceBuffer], workspace: Workspace<'_>) -> Result<()> {
         self.check(buffers)?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
-        self.enqueue(self.device.raw_stream(), &addresses, &self.own_workspace())
+        let stream = self.device.raw_stream();
+        match workspace {
+            Workspace::Loaded => self.enqueue(stream, &addresses, &self.own_workspace()?),
+            Workspace::StreamOrdered => self.enqueue_ordered(stream, &addresses),
+            Workspace::Buffer(_) if self.needs.is_empty() => self.enqueue(stream, &addresses, &[]),
+            Workspace::Buffer(buffer) => {
+                workspace::check_buffer(&self.name, &self.device, self.total, buffer)?;
+                let given = buffers.iter().zip(&self.args).map(|(b, arg)| (arg.name.as_str(), b.address(), arg.bytes));
+                arguments::check_workspace_apart(&self.name, (buffer.address(), self.total), given)?;
+                let workspace = self.workspace_at(buffer.address());
+                arguments::check_workspace(&self.name, self.needs.len(), &workspace)?;
+                self.enqueue(stream, &addresses, &workspace)
+            }
+        }
     }
 
     /// The checks of [`Program::launch`] alone.
@@ -216,7 +268,20 @@ impl Program {
     /// overlap others; no other launch of this program may run at the same time if it has workspace.
     pub unsafe fn launch_raw(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
         arguments::check_raw(&self.name, &self.args, addresses)?;
-        self.enqueue(stream, addresses, &self.own_workspace())
+        self.enqueue(stream, addresses, &self.own_workspace()?)
+    }
+
+    /// As [`Program::launch_raw`], with workspace that the launch allocates and frees in the stream ([`Workspace::StreamOrdered`]). Such
+    /// launches may run at the same time on several streams.
+    ///
+    /// # Errors
+    /// As [`Program::launch_raw`]; `driver.801` where the device has no memory pools for a stream to allocate from.
+    ///
+    /// # Safety
+    /// As [`Program::launch_raw`], but for the workspace.
+    pub unsafe fn launch_raw_ordered(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
+        arguments::check_raw(&self.name, &self.args, addresses)?;
+        self.enqueue_ordered(stream, addresses)
     }
 
     /// As [`Program::launch_raw`], with workspace from the caller: one address for each entry of [`Program::workspace_bytes`]. Launches with
@@ -229,18 +294,47 @@ impl Program {
     /// As [`Program::launch_raw`]; the workspace must be device memory of so many bytes that nothing else uses until the work is done.
     pub unsafe fn launch_raw_with(&self, stream: RawStream, addresses: &[u64], workspace: &[u64]) -> Result<()> {
         arguments::check_raw(&self.name, &self.args, addresses)?;
-        arguments::check_workspace(&self.name, self.workspace.len(), workspace)?;
+        arguments::check_workspace(&self.name, self.needs.len(), workspace)?;
         self.enqueue(stream, addresses, workspace)
     }
 
     /// The size of each workspace buffer in bytes. Launches need not preserve its contents.
     pub fn workspace_bytes(&self) -> Vec<usize> {
-        self.workspace.iter().map(DeviceBuffer::bytes).collect()
+        self.needs.iter().map(|buffer| usize::try_from(buffer.bytes).unwrap_or(usize::MAX)).collect()
+    }
+
+    /// The bytes of one block of memory that holds all workspace buffers; 0 if the program has none.
+    pub fn workspace_total(&self) -> usize {
+        usize::try_from(self.total).unwrap_or(usize::MAX)
+    }
+
+    /// The address of each workspace buffer in a block of [`Program::workspace_total`] bytes at this address.
+    pub fn workspace_at(&self, block: u64) -> Vec<u64> {
+        self.offsets.iter().map(|offset| block.saturating_add(*offset)).collect()
     }
 
     /// The addresses of the workspace that was allocated when the program was loaded.
-    fn own_workspace(&self) -> Vec<u64> {
-        self.workspace.iter().map(DeviceBuffer::address).collect()
+    fn own_workspace(&self) -> Result<Vec<u64>> {
+        if let Some(own) = &self.workspace {
+            return Ok(own.iter().map(DeviceBuffer::address).collect());
+        }
+        if self.needs.is_empty() {
+            return Ok(Vec::new());
+        }
+        let message = format!("{} was loaded without workspace, and none was given", self.name);
+        Err(Error::input(Code::LaunchWorkspace, message)
+            .help("load it by Device::load, or launch it by Program::launch_with"))
+    }
+
+    /// Puts the kernels on a stream, between an allocation and a release of their workspace.
+    fn enqueue_ordered(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
+        if self.total == 0 {
+            return self.enqueue(stream, addresses, &self.workspace_at(0));
+        }
+        let memory = Ordered::allocate(&self.device, stream, self.total)?;
+        let launched = self.enqueue(stream, addresses, &self.workspace_at(memory.address));
+        // Where a launch is refused, too.
+        launched.and(memory.free())
     }
 
     /// The host's time for so many launches of the first kernel by nothing but the driver's call, with parameters made once
@@ -252,7 +346,7 @@ impl Program {
         self.check(buffers)?;
         let first = self.kernels.first().ok_or_else(|| Error::input(Code::LaunchBare, "the program has no kernel"))?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
-        let mut values = self.parameters(first, &addresses, &self.own_workspace())?;
+        let mut values = self.parameters(first, &addresses, &self.own_workspace()?)?;
         let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
         let (stream, mut time) = (self.device.raw_stream(), Duration::ZERO);
         self.device.inner.call("launching", || {

@@ -85,12 +85,14 @@ extern "C" fn cuGraphGetNodes(graph: Handle, nodes: *mut Handle, count: *mut usi
 #[unsafe(no_mangle)]
 extern "C" fn cuGraphNodeGetType(node: Handle, kind: *mut i32) -> i32 {
     call("cuGraphNodeGetType", When::Current, String::new(), |state| {
-        // CU_GRAPH_NODE_TYPE_KERNEL, _MEMCPY, _MEMSET, _EVENT_RECORD.
+        // CU_GRAPH_NODE_TYPE_KERNEL, _MEMCPY, _MEMSET, _EVENT_RECORD, _MEM_ALLOC, _MEM_FREE.
         let number = match state.task_of(node)? {
             Task::Launch(_) => 0,
             Task::Copy { .. } => 1,
             Task::Fill { .. } => 2,
             Task::Record(_) => 7,
+            Task::Allocate(_) => 10,
+            Task::Free(_) => 11,
         };
         // SAFETY: the caller's pointer, as the prototype asks.
         unsafe { put(kind, number) }

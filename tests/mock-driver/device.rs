@@ -137,8 +137,8 @@ impl State {
                     166_912
                 }
             }
-            // Memory pools, of which this driver has none.
-            115 => 0,
+            // Memory pools, from which streams allocate.
+            115 => 1,
             120 => i32::from(large),
             _ => return Err(1),
         })

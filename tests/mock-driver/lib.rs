@@ -6,7 +6,8 @@
 //!   as the launch packed them, read by the sizes in the PTX.
 //! - What goes wrong, and when, is told in a text (`mock_configure`; see `settings`): a call that fails, a kernel that
 //!   hangs or faults, a driver or device that is too old, memory that runs out.
-//! - What has not been given back is counted (`mock_live`).
+//! - What has not been given back is counted (`mock_live`). Memory that a stream allocates and frees is checked as the driver checks it
+//!   (`ordered`).
 //! - Built with `--cfg age="11.3"` or `"11.7"` it lacks entry points that came with CUDA 11.4, or 11.8 and 12.0.
 //!
 //! The tests build this file with rustc alone (`tests/it/driver/mock.rs`), so it uses nothing but the standard library.
@@ -21,6 +22,7 @@ mod device;
 mod event;
 mod memory;
 mod module;
+mod ordered;
 mod ptx;
 mod settings;
 mod state;

@@ -5,6 +5,7 @@ use crate::state::{Allocation, CURRENT, Handle, Outcome, State, When, call};
 use crate::stream::Task;
 use std::alloc::{Layout, alloc, dealloc};
 use std::ffi::c_void;
+use std::sync::Arc;
 
 /// What the driver aligns allocations to.
 const ALIGN: usize = 512;
@@ -15,28 +16,53 @@ fn layout(bytes: usize) -> Outcome<Layout> {
     Layout::from_size_align(bytes, ALIGN).map_err(|_| 2)
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> i32 {
-    call("cuMemAlloc_v2", When::Current, bytes.to_string(), |state| {
-        state.spoil_captures()?;
+/// Host memory that stands for memory of a device.
+pub struct Memory {
+    pub address: u64,
+    pub bytes: usize,
+}
+
+impl Memory {
+    pub fn new(bytes: usize) -> Outcome<Arc<Memory>> {
         if bytes == 0 {
             return Err(1);
-        }
-        let context = CURRENT.get();
-        let device = state.contexts.get(&context).ok_or(201)?.device;
-        if bytes > state.settings.memory.saturating_sub(state.used(device)) {
-            return Err(2);
         }
         // SAFETY: the size is not zero.
         let memory = unsafe { alloc(layout(bytes)?) };
         if memory.is_null() {
             return Err(2);
         }
-        // SAFETY: just allocated with this size.
-        unsafe { memory.write_bytes(GARBAGE, bytes) };
-        state.allocations.insert(memory as u64, Allocation { bytes, context, device });
+        let memory = Arc::new(Memory { address: memory as u64, bytes });
+        memory.spoil();
+        Ok(memory)
+    }
+
+    /// What nobody has written yet is garbage.
+    pub fn spoil(&self) {
+        // SAFETY: the memory has as many bytes.
+        unsafe { (self.address as *mut u8).write_bytes(GARBAGE, self.bytes) };
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let Ok(layout) = layout(self.bytes) {
+            // SAFETY: it was allocated with this layout.
+            unsafe { dealloc(self.address as *mut u8, layout) };
+        }
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> i32 {
+    call("cuMemAlloc_v2", When::Current, bytes.to_string(), |state| {
+        state.spoil_captures()?;
+        let context = CURRENT.get();
+        let memory = state.reserve(context, bytes)?;
+        let at = memory.address;
+        state.hold(memory, context)?;
         // SAFETY: the caller's pointer, as the prototype asks.
-        unsafe { put(address, memory as u64) }
+        unsafe { put(address, at) }
     })
 }
 
@@ -53,12 +79,7 @@ extern "C" fn cuMemFree_v2(address: u64) -> i32 {
 
 /// Gives an allocation back.
 pub fn free(state: &mut State, address: u64) {
-    if let Some(allocation) = state.allocations.remove(&address)
-        && let Ok(layout) = layout(allocation.bytes)
-    {
-        // SAFETY: it was allocated with this layout and is in the table no more.
-        unsafe { dealloc(address as *mut u8, layout) };
-    }
+    state.allocations.remove(&address);
 }
 
 #[unsafe(no_mangle)]
@@ -145,13 +166,29 @@ extern "C" fn cuMemsetD8Async(to: u64, value: u8, count: usize, stream: Handle) 
 
 impl State {
     fn used(&self, device: i32) -> usize {
-        self.allocations.values().filter(|a| a.device == device).map(|a| a.bytes).sum()
+        self.allocations.values().filter(|a| a.device == device).map(|a| a.memory.bytes).sum()
+    }
+
+    /// Memory for the device of a context, which nothing may use before [`State::hold`].
+    pub fn reserve(&self, context: usize, bytes: usize) -> Outcome<Arc<Memory>> {
+        let device = self.contexts.get(&context).ok_or(201)?.device;
+        if bytes > self.settings.memory.saturating_sub(self.used(device)) {
+            return Err(2);
+        }
+        Memory::new(bytes)
+    }
+
+    /// From now on the memory is an allocation of the context.
+    pub fn hold(&mut self, memory: Arc<Memory>, context: usize) -> Outcome {
+        let device = self.contexts.get(&context).ok_or(201)?.device;
+        self.allocations.insert(memory.address, Allocation { memory, context, device, freed: false });
+        Ok(())
     }
 
     /// Whether one allocation holds all of these bytes.
     pub fn holds(&self, address: u64, bytes: usize) -> Outcome {
         let (start, allocation) = self.allocations.range(..=address).next_back().ok_or(1)?;
-        let end = start + allocation.bytes as u64;
+        let end = start + allocation.memory.bytes as u64;
         if address + bytes as u64 <= end { Ok(()) } else { Err(1) }
     }
 }

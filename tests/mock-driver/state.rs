@@ -1,5 +1,6 @@
 //! Everything that the driver holds, and the frame of every call: injected failures, contexts that are lost, the journal.
 
+use crate::memory::Memory;
 use crate::settings::Settings;
 use crate::stream::Task;
 use std::cell::Cell;
@@ -34,9 +35,11 @@ pub struct Launch {
 pub type Executor = unsafe extern "C" fn(*const Launch) -> i32;
 
 pub struct Allocation {
-    pub bytes: usize,
+    pub memory: Arc<Memory>,
     pub context: usize,
     pub device: i32,
+    /// Whether a stream is to free it.
+    pub freed: bool,
 }
 
 pub struct Context {

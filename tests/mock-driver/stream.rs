@@ -1,9 +1,11 @@
 //! Streams: launches, and when work is done. Work waits until somebody waits for it.
 
 use crate::device::put;
+use crate::memory::Memory;
 use crate::settings::Hang;
 use crate::state::{Busy, CURRENT, Function, Handle, Launch, Outcome, State, Stream, WAIT, When, call};
 use std::ffi::{CString, c_uint, c_void};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Milliseconds that a piece of work takes on the device's clock.
@@ -15,9 +17,21 @@ const NON_BLOCKING: c_uint = 1;
 #[derive(Clone)]
 pub enum Task {
     Launch(Box<Kernel>),
-    Fill { to: u64, value: u8, bytes: usize },
-    Copy { to: u64, from: u64, bytes: usize },
+    Fill {
+        to: u64,
+        value: u8,
+        bytes: usize,
+    },
+    Copy {
+        to: u64,
+        from: u64,
+        bytes: usize,
+    },
     Record(usize),
+    /// Memory of a graph becomes an allocation.
+    Allocate(Arc<Memory>),
+    /// Memory is an allocation no more.
+    Free(u64),
 }
 
 #[derive(Clone)]
@@ -331,6 +345,13 @@ impl State {
                 }
                 Ok(())
             }
+            // A graph that has not freed its memory is not launched again.
+            Task::Allocate(ref memory) if self.allocations.contains_key(&memory.address) => Err(1),
+            Task::Allocate(ref memory) => {
+                memory.spoil();
+                self.hold(memory.clone(), context)
+            }
+            Task::Free(address) => self.allocations.remove(&address).map(|_| ()).ok_or(719),
         }
     }
 
@@ -369,7 +390,7 @@ impl State {
     /// Whether kernels of a context may touch an address: any other is a fault of the kernel.
     fn reaches(&self, address: u64, context: usize) -> Outcome {
         let found = self.allocations.range(..=address).next_back();
-        let inside = found.filter(|(start, a)| address < *start + a.bytes as u64 && a.context == context);
+        let inside = found.filter(|(start, a)| address < *start + a.memory.bytes as u64 && a.context == context);
         inside.map(|_| ()).ok_or(700)
     }
 }

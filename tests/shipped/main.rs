@@ -24,12 +24,22 @@ mod gemm {
     }
 }
 
+/// A program with workspace.
+mod split {
+    include!("../../examples/launch/kernels/split_warploom.rs");
+
+    /// The programs that it launches.
+    pub fn programs() -> Vec<warploom::Kernels> {
+        UNITS.iter().map(|unit| (unit.kernels)()).collect()
+    }
+}
+
 use mock::alone;
 use std::path::Path;
 use warploom::approx::assert_relative_eq;
 use warploom::artifact::{self, Artifact};
 use warploom::error::Code;
-use warploom::runtime::Device;
+use warploom::runtime::{Device, Workspace};
 use warploom::{Array, DType};
 
 #[test]
@@ -108,6 +118,55 @@ fn a_generated_launcher_runs_the_kernels_of_the_chip() {
         mock.configure("capability 7.5");
         let device = Device::open(0).unwrap();
         assert_eq!(gemm::Kernels::load(&device).map(drop).unwrap_err(), gemm::Error::Chip(75));
+    });
+}
+
+#[test]
+fn a_generated_launcher_takes_workspace_from_the_caller() {
+    alone("", |mock| {
+        interpret::programs(mock, &split::programs());
+        let device = Device::open(0).unwrap();
+        let shapes = &split::SHAPES[0];
+        let random = |shape: [i64; 2], seed| {
+            let shape = shape.map(|extent| extent as usize);
+            device.upload(&Array::random_integers(DType::F32, &shape, 3, seed).unwrap()).unwrap()
+        };
+        let (a, b, c) = (random(shapes.a, 1), random(shapes.b, 2), random(shapes.c, 3));
+        let kernels = split::Kernels::load(&device).unwrap();
+        kernels.variant(shapes).unwrap().launch(&a, &b, &c).unwrap();
+        let wanted = c.download().unwrap();
+        drop(kernels);
+
+        mock.journal();
+        let kernels = split::Kernels::load_without_workspace(&device).unwrap();
+        let variant = kernels.variant(shapes).unwrap();
+        assert_eq!(mock.calls("cuMemAlloc_v2"), [""; 0]);
+        let refused = variant.launch(&a, &b, &c).unwrap_err();
+        assert!(matches!(&refused, split::Error::Runtime(e) if e.code() == Code::LaunchWorkspace), "{refused}");
+        let workspace = device.alloc(DType::U8, &[variant.workspace_bytes()]).unwrap();
+        let (stream, at) = (device.raw_stream(), [a.address(), b.address(), c.address()]);
+        // SAFETY: the stream and the buffers are the device's, and live until the download.
+        let launches: [&dyn Fn() -> Result<(), split::Error>; 4] = [
+            &|| variant.launch_with(&a, &b, &c, Workspace::Buffer(&workspace)),
+            &|| variant.launch_with(&a, &b, &c, Workspace::StreamOrdered),
+            &|| unsafe { variant.launch_raw_with(stream, at[0], at[1], at[2], workspace.address()) },
+            &|| unsafe { variant.launch_raw_ordered(stream, at[0], at[1], at[2]) },
+        ];
+        for (n, launch) in launches.into_iter().enumerate() {
+            c.poison().unwrap();
+            mock.journal();
+            // Each can be recorded: none waits, and only the second kind allocates, in the stream.
+            let graph = device.capture(|| launch().map_err(|error| panic!("{n}: {error}"))).unwrap();
+            let journal = mock.journal();
+            let is_waited = journal.iter().any(|line| line.contains("Synchronize") || line.contains("cuMemAlloc_v2"));
+            let ordered = journal.iter().any(|line| line.starts_with("cuMemAllocAsync"));
+            assert!(!is_waited && ordered == (n % 2 == 1), "{n}: {journal:?}");
+            graph.launch().unwrap();
+            assert_eq!(c.download().unwrap(), wanted, "{n}");
+        }
+        // SAFETY: nothing is launched.
+        let refused = unsafe { variant.launch_raw_with(stream, at[0], at[1], at[2], workspace.address() + 16) };
+        assert!(matches!(refused, Err(split::Error::Runtime(e)) if e.code() == Code::LaunchWorkspace));
     });
 }
 

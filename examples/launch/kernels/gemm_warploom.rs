@@ -106,7 +106,7 @@ struct Slot {
     loaded: OnceLock<Variant>,
 }
 
-/// The kernels for one set of shapes, loaded, with their workspace.
+/// The kernels for one set of shapes, loaded.
 pub struct Variant {
     program: Program,
 }
@@ -130,7 +130,7 @@ impl Kernels {
         Ok(Kernels { device: device.clone(), slots })
     }
 
-    /// The kernels for these shapes. Their module is loaded and their workspace allocated at the first call for them.
+    /// The kernels for these shapes. Their module is loaded at the first call for them.
     ///
     /// # Errors
     /// [`Error::Shape`] where there are no such kernels, [`Error::Chip`] where there are none for the device; what the driver answers.
@@ -142,7 +142,9 @@ impl Kernels {
         if let Some(loaded) = slot.loaded.get() {
             return Ok(loaded);
         }
-        let loaded = Variant { program: self.device.load(&(unit.kernels)())? };
+        let kernels = (unit.kernels)();
+        let program = self.device.load(&kernels)?;
+        let loaded = Variant { program };
         // A thread that was faster has loaded the same.
         Ok(slot.loaded.get_or_init(|| loaded))
     }
@@ -153,6 +155,12 @@ impl Variant {
     #[allow(dead_code)]
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Bytes of device memory that a launch needs besides its arguments, at a multiple of 256 bytes; 0 if it needs none.
+    #[allow(dead_code)]
+    pub fn workspace_bytes(&self) -> usize {
+        self.program.workspace_total()
     }
 
     /// Checks the arguments, and puts the kernels on the device's stream. A launch allocates no device memory and waits for nothing.

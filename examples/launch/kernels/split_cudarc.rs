@@ -348,6 +348,9 @@ impl Variant {
         if workspace.as_ref().map_or(0, |workspace| workspace.num_bytes() as u64) < needed {
             return Err(Error::Workspace { needed });
         }
+        if workspace.as_ref().is_some_and(|workspace| workspace.context().cu_ctx() != self.context.cu_ctx()) {
+            return Err(Error::Context);
+        }
         // cudarc notes the use of a buffer on the stream when the second part of these pairs is dropped, which is after the launch.
         let a = cudarc::driver::DevicePtr::<f32>::device_ptr(a, stream);
         let b = cudarc::driver::DevicePtr::<f32>::device_ptr(b, stream);

@@ -30,7 +30,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use warploom::DType;
 use warploom::kernel;
-use warploom::runtime::{Device, DeviceBuffer, Program, RawStream};
+use warploom::runtime::{Device, DeviceBuffer, Program, RawStream, Workspace};
 
 /// The shapes of the arguments, outermost dimension first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,8 @@ impl From<warploom::Error> for Error {
 /// The kernels of this file for a device.
 pub struct Kernels {
     device: Device,
+    /// Whether the runtime allocates the workspace of each program.
+    allocates: bool,
     slots: [Slot; SHAPES.len()],
 }
 
@@ -101,7 +103,7 @@ struct Slot {
     loaded: OnceLock<Variant>,
 }
 
-/// The kernels for one set of shapes, loaded, with their workspace.
+/// The kernels for one set of shapes, loaded, with the workspace that the runtime has allocated, if any.
 pub struct Variant {
     program: Program,
 }
@@ -113,6 +115,20 @@ impl Kernels {
     /// [`Error::Chip`] where no kernels are for the device.
     #[allow(dead_code)]
     pub fn load(device: &Device) -> Result<Kernels, Error> {
+        Kernels::choose(device, true)
+    }
+
+    /// As [`Kernels::load`], without allocating workspace: [`Variant::launch_with`] and the functions after it take it from the caller or
+    /// from the stream, and [`Variant::launch`] is an error.
+    ///
+    /// # Errors
+    /// As [`Kernels::load`].
+    #[allow(dead_code)]
+    pub fn load_without_workspace(device: &Device) -> Result<Kernels, Error> {
+        Kernels::choose(device, false)
+    }
+
+    fn choose(device: &Device, allocates: bool) -> Result<Kernels, Error> {
         let chip = device.info().sm();
         let mut slots: [Slot; SHAPES.len()] = std::array::from_fn(|_| Slot::default());
         // Units of one shape follow one another, the best one first.
@@ -122,7 +138,7 @@ impl Kernels {
         if slots.iter().all(|slot| slot.unit.is_none()) {
             return Err(Error::Chip(chip));
         }
-        Ok(Kernels { device: device.clone(), slots })
+        Ok(Kernels { device: device.clone(), allocates, slots })
     }
 
     /// The kernels for these shapes. Their module is loaded and their workspace allocated at the first call for them.
@@ -137,7 +153,13 @@ impl Kernels {
         if let Some(loaded) = slot.loaded.get() {
             return Ok(loaded);
         }
-        let loaded = Variant { program: self.device.load(&(unit.kernels)())? };
+        let kernels = (unit.kernels)();
+        let program = if self.allocates {
+            self.device.load(&kernels)?
+        } else {
+            self.device.load_without_workspace(&kernels)?
+        };
+        let loaded = Variant { program };
         // A thread that was faster has loaded the same.
         Ok(slot.loaded.get_or_init(|| loaded))
     }
@@ -148,6 +170,12 @@ impl Variant {
     #[allow(dead_code)]
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Bytes of device memory that a launch needs besides its arguments, at a multiple of 256 bytes; 0 if it needs none.
+    #[allow(dead_code)]
+    pub fn workspace_bytes(&self) -> usize {
+        self.program.workspace_total()
     }
 
     /// Checks the arguments, and puts the kernels on the device's stream. A launch allocates no device memory and waits for nothing.
@@ -172,6 +200,43 @@ impl Variant {
     pub unsafe fn launch_raw(&self, stream: RawStream, a: u64, b: u64, c: u64) -> Result<(), Error> {
         // SAFETY: the caller vouches for the stream and the addresses.
         Ok(unsafe { self.program.launch_raw(stream, &[a, b, c]) }?)
+    }
+
+    /// As [`Variant::launch`], with the workspace where the caller says: of the program, a buffer of [`Variant::workspace_bytes`] bytes, or
+    /// allocated and freed in the stream.
+    ///
+    /// # Errors
+    /// As [`Variant::launch`]; a buffer that is too small, on another device, or overlaps an argument; a device without memory pools.
+    #[allow(dead_code, clippy::too_many_arguments)]
+    pub fn launch_with(&self, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer, workspace: Workspace<'_>) -> Result<(), Error> {
+        Ok(self.program.launch_with(&[a, b, c], workspace)?)
+    }
+
+    /// As [`Variant::launch_raw`], with workspace at an address of the caller's. Launches with different workspace may run at the same time.
+    ///
+    /// # Errors
+    /// As [`Variant::launch_raw`]; workspace that is not aligned.
+    ///
+    /// # Safety
+    /// As [`Variant::launch_raw`]; the address is one of [`Variant::workspace_bytes`] bytes that nothing else uses until the work is done.
+    #[allow(dead_code, clippy::too_many_arguments)]
+    pub unsafe fn launch_raw_with(&self, stream: RawStream, a: u64, b: u64, c: u64, workspace: u64) -> Result<(), Error> {
+        let workspace = self.program.workspace_at(workspace);
+        // SAFETY: the caller vouches for the stream and the addresses.
+        Ok(unsafe { self.program.launch_raw_with(stream, &[a, b, c], &workspace) }?)
+    }
+
+    /// As [`Variant::launch_raw`], with workspace that the launch allocates and frees in the stream.
+    ///
+    /// # Errors
+    /// As [`Variant::launch_raw`]; a device without memory pools.
+    ///
+    /// # Safety
+    /// As [`Variant::launch_raw`], but for the workspace.
+    #[allow(dead_code, clippy::too_many_arguments)]
+    pub unsafe fn launch_raw_ordered(&self, stream: RawStream, a: u64, b: u64, c: u64) -> Result<(), Error> {
+        // SAFETY: the caller vouches for the stream and the addresses.
+        Ok(unsafe { self.program.launch_raw_ordered(stream, &[a, b, c]) }?)
     }
 }
 

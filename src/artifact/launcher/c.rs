@@ -35,6 +35,7 @@ pub fn c(name: &str, units: &[Unit<'_>]) -> Result<CFiles> {
         ("scalars", scalars),
         ("shapes_fields", &plan.arguments.iter().map(field).collect::<String>()),
         ("parameters", &parameters),
+        ("given", &plan.arguments.iter().map(|a| format!(", {}", a.identifier)).collect::<String>()),
         ("workspace_align", &number(WORKSPACE_ALIGN as usize)),
         ("shape_count", &number(plan.shapes.len())),
         ("unit_count", &number(plan.units.len())),

@@ -129,6 +129,9 @@ fn workspace(plan: &Plan<'_>) -> Workspace {
         if workspace.as_ref().map_or(0, |workspace| workspace.num_bytes() as u64) < needed {
             return Err(Error::Workspace { needed });
         }
+        if workspace.as_ref().is_some_and(|workspace| workspace.context().cu_ctx() != self.context.cu_ctx()) {
+            return Err(Error::Context);
+        }
 ",
         pointer: "        let workspace = workspace.map(|workspace| cudarc::driver::DevicePtrMut::device_ptr_mut(workspace, stream));
 ",

@@ -29,7 +29,8 @@ enum {
     PORTABLE_CLUSTER = 8,           /* blocks of a cluster that every device with clusters runs */
     TENSOR_MAP_BYTES = 128,
     TENSOR_MAP_ALIGN = 64,
-    WORKSPACE_ALIGN = @workspace_align@
+    WORKSPACE_ALIGN = @workspace_align@,
+    RESULT_NOT_SUPPORTED = 801
 };
 
 /* CUlaunchAttribute */
@@ -63,6 +64,9 @@ typedef struct driver {
     int (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, void *function, int threads, size_t shared_bytes);
     int (*cuLaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                           unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra);
+    /* Null where the driver is older than CUDA 11.2. */
+    int (*cuMemAllocAsync)(unsigned long long *address, size_t bytes, void *stream);
+    int (*cuMemFreeAsync)(unsigned long long address, void *stream);
     /* Null where the driver is older than CUDA 11.8, the last one older than 12.0. */
     int (*cuLaunchKernelEx)(const launch_config *config, void *function, void **parameters, void **extra);
     int (*cuOccupancyMaxActiveClusters)(int *clusters, void *function, const launch_config *config);
@@ -180,6 +184,8 @@ static int open_driver(driver *d) {
             && FIND(cuFuncSetAttribute, "cuFuncSetAttribute")
             && FIND(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor")
             && FIND(cuLaunchKernel, "cuLaunchKernel");
+    FIND(cuMemAllocAsync, "cuMemAllocAsync");
+    FIND(cuMemFreeAsync, "cuMemFreeAsync");
     FIND(cuLaunchKernelEx, "cuLaunchKernelEx");
     FIND(cuOccupancyMaxActiveClusters, "cuOccupancyMaxActiveClusters");
     FIND(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
@@ -200,6 +206,7 @@ const char *@name@_error(int code) {
     case @NAME@_ERROR_DRIVER: return "@name@: there is no CUDA driver, or it is older than the kernels need (CUDA 11.8 for clusters, 12.0 for tensor maps)";
     case @NAME@_ERROR_MEMORY: return "@name@: the host has no memory left";
     case @NAME@_ERROR_NULL: return "@name@: a pointer is null";
+    case @NAME@_ERROR_POOLS: return "@name@: the device or its driver has no memory pools, in which a stream allocates: launch with workspace of your own";
     default: break;
     }
     memset(&d, 0, sizeof d);
@@ -421,4 +428,22 @@ int @name@_launch(@name@_variant *variant, struct CUstream_st *stream@parameters
         code = launch_kernel(&variant->owner->api, u, &u->kernels[n], &variant->kernels[n], stream, arguments, workspace);
     }
     return code;
+}
+
+int @name@_launch_ordered(@name@_variant *variant, struct CUstream_st *stream@parameters@) {
+    unsigned long long workspace = 0;
+    const driver *d;
+    size_t bytes;
+    int code, freed;
+    if (variant == NULL) return @NAME@_ERROR_NULL;
+    d = &variant->owner->api;
+    bytes = @name@_workspace_bytes(variant);
+    if (bytes == 0) return @name@_launch(variant, stream@given@, 0);
+    if (d->cuMemAllocAsync == NULL || d->cuMemFreeAsync == NULL) return @NAME@_ERROR_POOLS;
+    code = d->cuMemAllocAsync(&workspace, bytes, stream);
+    if (code == RESULT_NOT_SUPPORTED) return @NAME@_ERROR_POOLS;
+    if (code != 0) return code;
+    code = @name@_launch(variant, stream@given@, workspace);
+    freed = d->cuMemFreeAsync(workspace, stream);
+    return code != 0 ? code : freed;
 }

@@ -1,6 +1,6 @@
 //! The launcher for the runtime of this crate: the compiled programs as values after the routine of `own.rs.in`.
 
-use super::plan::{Argument, Placed, Plan, devices};
+use super::plan::{Argument, Placed, Plan, WORKSPACE_ALIGN, devices};
 use super::rust::{fields, joined, list, shapes};
 use super::{Unit, describe, filled, names};
 use crate::dtype::DType;
@@ -18,6 +18,14 @@ pub fn rust_warploom(name: &str, units: &[Unit<'_>]) -> Result<String> {
     let names = joined(&plan, |a| a.identifier.clone());
     let rows: String = plan.units.iter().enumerate().map(|(n, placed)| row(n, placed)).collect();
     let functions = plan.units.iter().enumerate().map(|(n, placed)| function(n, placed)).collect::<Vec<_>>().join("\n");
+    let workspace = workspace(plan.has_workspace());
+    // The template's part with a workspace has words of its own.
+    let typed = joined(&plan, |a: &Argument| format!("{}: &DeviceBuffer", a.identifier));
+    let raw = joined(&plan, |a: &Argument| format!("{}: u64", a.identifier));
+    let launches = filled(
+        if plan.has_workspace() { LAUNCHES } else { "" },
+        &[("typed_parameters", &typed), ("raw_parameters", &raw), ("names", &names)],
+    );
     let words: &[(&str, &str)] = &[
         ("name", name),
         ("version", env!("CARGO_PKG_VERSION")),
@@ -28,14 +36,110 @@ pub fn rust_warploom(name: &str, units: &[Unit<'_>]) -> Result<String> {
         ("shapes", &shapes(&plan)),
         ("shape_text", &format!("{:?}", describe::shapes(&plan))),
         ("chip_text", &format!("{:?}", describe::chips(&plan))),
-        ("typed_parameters", &joined(&plan, |a: &Argument| format!("{}: &DeviceBuffer", a.identifier))),
-        ("raw_parameters", &joined(&plan, |a: &Argument| format!("{}: u64", a.identifier))),
+        ("typed_parameters", &typed),
+        ("raw_parameters", &raw),
+        ("workspace_align", &WORKSPACE_ALIGN.to_string()),
+        ("workspace_use", workspace.import),
+        ("workspace_field", workspace.field),
+        ("workspace_load", workspace.load),
+        ("workspace_made", workspace.made),
+        ("workspace_program", workspace.program),
+        ("loaded_note", workspace.loaded),
+        ("variant_note", workspace.variant),
+        ("workspace_launches", &launches),
         ("names", &names),
         ("units", &rows),
         ("functions", functions.trim_end()),
     ];
     Ok(filled(include_str!("own.rs.in"), words))
 }
+
+/// The parts of the routine that programs with workspace have.
+struct Workspace {
+    import: &'static str,
+    field: &'static str,
+    load: &'static str,
+    made: &'static str,
+    program: &'static str,
+    loaded: &'static str,
+    variant: &'static str,
+}
+
+fn workspace(has: bool) -> Workspace {
+    if !has {
+        let (program, none) = ("self.device.load(&kernels)?", "");
+        return Workspace { import: "", field: "", load: "", made: "", program, loaded: none, variant: none };
+    }
+    Workspace {
+        import: ", Workspace",
+        field: "    /// Whether the runtime allocates the workspace of each program.
+    allocates: bool,
+",
+        load: "        Kernels::choose(device, true)
+    }
+
+    /// As [`Kernels::load`], without allocating workspace: [`Variant::launch_with`] and the functions after it take it from the caller or
+    /// from the stream, and [`Variant::launch`] is an error.
+    ///
+    /// # Errors
+    /// As [`Kernels::load`].
+    #[allow(dead_code)]
+    pub fn load_without_workspace(device: &Device) -> Result<Kernels, Error> {
+        Kernels::choose(device, false)
+    }
+
+    fn choose(device: &Device, allocates: bool) -> Result<Kernels, Error> {
+",
+        made: "allocates, ",
+        program: "if self.allocates {
+            self.device.load(&kernels)?
+        } else {
+            self.device.load_without_workspace(&kernels)?
+        }",
+        loaded: ", with the workspace that the runtime has allocated, if any",
+        variant: " and their workspace allocated",
+    }
+}
+
+/// The launches of a program with workspace.
+const LAUNCHES: &str = "
+    /// As [`Variant::launch`], with the workspace where the caller says: of the program, a buffer of [`Variant::workspace_bytes`] bytes, or
+    /// allocated and freed in the stream.
+    ///
+    /// # Errors
+    /// As [`Variant::launch`]; a buffer that is too small, on another device, or overlaps an argument; a device without memory pools.
+    #[allow(dead_code, clippy::too_many_arguments)]
+    pub fn launch_with(&self, @typed_parameters@, workspace: Workspace<'_>) -> Result<(), Error> {
+        Ok(self.program.launch_with(&[@names@], workspace)?)
+    }
+
+    /// As [`Variant::launch_raw`], with workspace at an address of the caller's. Launches with different workspace may run at the same time.
+    ///
+    /// # Errors
+    /// As [`Variant::launch_raw`]; workspace that is not aligned.
+    ///
+    /// # Safety
+    /// As [`Variant::launch_raw`]; the address is one of [`Variant::workspace_bytes`] bytes that nothing else uses until the work is done.
+    #[allow(dead_code, clippy::too_many_arguments)]
+    pub unsafe fn launch_raw_with(&self, stream: RawStream, @raw_parameters@, workspace: u64) -> Result<(), Error> {
+        let workspace = self.program.workspace_at(workspace);
+        // SAFETY: the caller vouches for the stream and the addresses.
+        Ok(unsafe { self.program.launch_raw_with(stream, &[@names@], &workspace) }?)
+    }
+
+    /// As [`Variant::launch_raw`], with workspace that the launch allocates and frees in the stream.
+    ///
+    /// # Errors
+    /// As [`Variant::launch_raw`]; a device without memory pools.
+    ///
+    /// # Safety
+    /// As [`Variant::launch_raw`], but for the workspace.
+    #[allow(dead_code, clippy::too_many_arguments)]
+    pub unsafe fn launch_raw_ordered(&self, stream: RawStream, @raw_parameters@) -> Result<(), Error> {
+        // SAFETY: the caller vouches for the stream and the addresses.
+        Ok(unsafe { self.program.launch_raw_ordered(stream, &[@names@]) }?)
+    }
+";
 
 fn row(n: usize, placed: &Placed<'_>) -> String {
     format!("    Unit {{ shape: {}, chips: {:?}, kernels: unit_{n} }},\n", placed.shape, devices(placed.chip))

@@ -66,14 +66,7 @@ impl Placed<'_> {
 
     /// Where each workspace buffer begins, and the bytes of all.
     pub(super) fn workspace(&self) -> (Vec<u64>, u64) {
-        let mut total = 0;
-        let buffers = self.unit.kernels.workspace.iter();
-        let offsets = buffers.map(|buffer| {
-            let offset = total;
-            total = (offset + buffer.bytes).next_multiple_of(WORKSPACE_ALIGN);
-            offset
-        });
-        (offsets.collect(), total)
+        self.unit.kernels.workspace_layout()
     }
 }
 

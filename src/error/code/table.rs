@@ -144,7 +144,7 @@ codes! {
         LaunchTarget "target" "The program is compiled for another chip than the device."
         LaunchText "text" "The PTX or the name of a kernel holds a zero byte."
         LaunchThreads "threads" "A kernel has more threads in a block than the device can run."
-        LaunchWorkspace "workspace" "Workspace of the caller's is missing, or not aligned."
+        LaunchWorkspace "workspace" "Workspace of the caller's is missing, too small, or not aligned."
         LaunchTimeout "timeout" "A kernel does not end within the time that it has."
     }
     Loom "loom" "The text of a schedule." {

@@ -146,6 +146,8 @@ guarded! {
     take1 cuCtxSetCurrent;
     take2 cuMemAlloc_v2;
     take1 cuMemFree_v2;
+    take3 cuMemAllocAsync;
+    take2 cuMemFreeAsync;
     take2 cuMemGetInfo_v2;
     take3 cuMemcpyHtoD_v2;
     take3 cuMemcpyDtoH_v2;

@@ -29,7 +29,8 @@ enum {
     PORTABLE_CLUSTER = 8,           /* blocks of a cluster that every device with clusters runs */
     TENSOR_MAP_BYTES = 128,
     TENSOR_MAP_ALIGN = 64,
-    WORKSPACE_ALIGN = 256
+    WORKSPACE_ALIGN = 256,
+    RESULT_NOT_SUPPORTED = 801
 };
 
 /* CUlaunchAttribute */
@@ -63,6 +64,9 @@ typedef struct driver {
     int (*cuOccupancyMaxActiveBlocksPerMultiprocessor)(int *blocks, void *function, int threads, size_t shared_bytes);
     int (*cuLaunchKernel)(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,
                           unsigned block_z, unsigned shared_bytes, void *stream, void **parameters, void **extra);
+    /* Null where the driver is older than CUDA 11.2. */
+    int (*cuMemAllocAsync)(unsigned long long *address, size_t bytes, void *stream);
+    int (*cuMemFreeAsync)(unsigned long long address, void *stream);
     /* Null where the driver is older than CUDA 11.8, the last one older than 12.0. */
     int (*cuLaunchKernelEx)(const launch_config *config, void *function, void **parameters, void **extra);
     int (*cuOccupancyMaxActiveClusters)(int *clusters, void *function, const launch_config *config);
@@ -243,6 +247,8 @@ static int open_driver(driver *d) {
             && FIND(cuFuncSetAttribute, "cuFuncSetAttribute")
             && FIND(cuOccupancyMaxActiveBlocksPerMultiprocessor, "cuOccupancyMaxActiveBlocksPerMultiprocessor")
             && FIND(cuLaunchKernel, "cuLaunchKernel");
+    FIND(cuMemAllocAsync, "cuMemAllocAsync");
+    FIND(cuMemFreeAsync, "cuMemFreeAsync");
     FIND(cuLaunchKernelEx, "cuLaunchKernelEx");
     FIND(cuOccupancyMaxActiveClusters, "cuOccupancyMaxActiveClusters");
     FIND(cuTensorMapEncodeTiled, "cuTensorMapEncodeTiled");
@@ -263,6 +269,7 @@ const char *vec_add_error(int code) {
     case VEC_ADD_ERROR_DRIVER: return "vec_add: there is no CUDA driver, or it is older than the kernels need (CUDA 11.8 for clusters, 12.0 for tensor maps)";
     case VEC_ADD_ERROR_MEMORY: return "vec_add: the host has no memory left";
     case VEC_ADD_ERROR_NULL: return "vec_add: a pointer is null";
+    case VEC_ADD_ERROR_POOLS: return "vec_add: the device or its driver has no memory pools, in which a stream allocates: launch with workspace of your own";
     default: break;
     }
     memset(&d, 0, sizeof d);
@@ -490,4 +497,25 @@ int vec_add_launch(vec_add_variant *variant, struct CUstream_st *stream,
         code = launch_kernel(&variant->owner->api, u, &u->kernels[n], &variant->kernels[n], stream, arguments, workspace);
     }
     return code;
+}
+
+int vec_add_launch_ordered(vec_add_variant *variant, struct CUstream_st *stream,
+        unsigned long long a,
+        unsigned long long b,
+        unsigned long long c) {
+    unsigned long long workspace = 0;
+    const driver *d;
+    size_t bytes;
+    int code, freed;
+    if (variant == NULL) return VEC_ADD_ERROR_NULL;
+    d = &variant->owner->api;
+    bytes = vec_add_workspace_bytes(variant);
+    if (bytes == 0) return vec_add_launch(variant, stream, a, b, c, 0);
+    if (d->cuMemAllocAsync == NULL || d->cuMemFreeAsync == NULL) return VEC_ADD_ERROR_POOLS;
+    code = d->cuMemAllocAsync(&workspace, bytes, stream);
+    if (code == RESULT_NOT_SUPPORTED) return VEC_ADD_ERROR_POOLS;
+    if (code != 0) return code;
+    code = vec_add_launch(variant, stream, a, b, c, workspace);
+    freed = d->cuMemFreeAsync(workspace, stream);
+    return code != 0 ? code : freed;
 }

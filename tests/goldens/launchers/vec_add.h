@@ -66,7 +66,8 @@ enum {
     VEC_ADD_ERROR_FIT = -5,       /* not one block of a persistent kernel fits on the device */
     VEC_ADD_ERROR_DRIVER = -6,    /* the driver's library is not found, or is older than the kernels need */
     VEC_ADD_ERROR_MEMORY = -7,    /* the host has no memory left */
-    VEC_ADD_ERROR_NULL = -8       /* a pointer that must not be null is null */
+    VEC_ADD_ERROR_NULL = -8,      /* a pointer that must not be null is null */
+    VEC_ADD_ERROR_POOLS = -9      /* the device or its driver has no memory pools, which vec_add_launch_ordered needs */
 };
 
 /* The shapes that there are kernels for, on one chip or another. */
@@ -95,6 +96,13 @@ int vec_add_launch(vec_add_variant *variant, struct CUstream_st *stream,
         unsigned long long a,
         unsigned long long b,
         unsigned long long c, unsigned long long workspace);
+
+/* As vec_add_launch, with workspace that is allocated in the stream before the kernels and freed there after them (cuMemAllocAsync and
+   cuMemFreeAsync, CUDA 11.2). Nothing waits for the stream; a stream that is being captured takes both as nodes of the graph. */
+int vec_add_launch_ordered(vec_add_variant *variant, struct CUstream_st *stream,
+        unsigned long long a,
+        unsigned long long b,
+        unsigned long long c);
 
 #ifdef __cplusplus
 }

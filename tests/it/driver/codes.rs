@@ -10,7 +10,7 @@ use header::CODES;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use warploom::error::Code;
-use warploom::runtime::{Device, Swizzle, TensorMapSpec};
+use warploom::runtime::{Device, Swizzle, TensorMapSpec, Workspace};
 use warploom::{DType, Error, Fault, Result};
 
 /// Codes that no header has.
@@ -42,6 +42,7 @@ fn session() -> Result<()> {
     let [start, end] = [device.event()?, device.event()?];
     start.record()?;
     launch(&program, &buffers)?;
+    program.launch_with(&buffers.each_ref(), Workspace::StreamOrdered)?;
     end.record()?;
     while !end.is_done()? {}
     end.synchronize()?;

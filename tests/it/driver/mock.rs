@@ -204,6 +204,12 @@ impl Mock {
         self.text("mock_live")
     }
 
+    /// A function of the driver's, called past the runtime; the caller names its type.
+    pub fn function<T: Copy>(&self, name: &str) -> T {
+        // SAFETY: the tests name the prototypes of cuda.h.
+        *unsafe { self.library.get::<T>(name) }.unwrap()
+    }
+
     /// Sets the function that runs kernels.
     pub fn executor(&self, executor: extern "C" fn(&Launch) -> i32) {
         // SAFETY: the prototype is the library's; it passes a launch that lives through the call.

@@ -11,4 +11,5 @@ mod measure;
 pub mod mock;
 pub mod programs;
 mod tune;
+mod workspace;
 mod wrong;

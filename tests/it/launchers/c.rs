@@ -25,6 +25,7 @@ type Unload = unsafe extern "C" fn(*mut c_void);
 type Find = unsafe extern "C" fn(*mut c_void, *const i64, *mut *mut c_void) -> i32;
 type Bytes = unsafe extern "C" fn(*const c_void) -> usize;
 type Launch = unsafe extern "C" fn(*mut c_void, *mut c_void, u64, u64, u64, u64) -> i32;
+type LaunchOrdered = unsafe extern "C" fn(*mut c_void, *mut c_void, u64, u64, u64) -> i32;
 type Text = unsafe extern "C" fn(i32) -> *const c_char;
 
 /// Runs a compiler with all its warnings as errors.
@@ -91,6 +92,14 @@ impl Launcher {
         let launch: Launch = self.function("launch");
         // SAFETY: the variant was found; the mock driver looks at every address.
         self.answer(unsafe { launch(variant, device.raw_stream(), at[0], at[1], at[2], at[3]) })
+    }
+}
+
+impl Launcher {
+    fn launch_ordered(&self, variant: *mut c_void, device: &Device, at: [u64; 3]) -> Result<(), (i32, String)> {
+        let launch: LaunchOrdered = self.function("launch_ordered");
+        // SAFETY: as above.
+        self.answer(unsafe { launch(variant, device.raw_stream(), at[0], at[1], at[2]) })
     }
 }
 
@@ -185,6 +194,22 @@ fn the_launcher_in_c_does_what_the_runtime_does() {
             assert!(journal[begin + 1..end].iter().all(launches), "{name}: {journal:?}");
             graph.unwrap().launch().unwrap();
             assert_eq!(output.download().unwrap(), wanted, "{name}");
+            // Workspace that the stream allocates and frees.
+            output.poison().unwrap();
+            let live = mock.live();
+            mock.journal();
+            launcher.launch_ordered(variant, &device, [at[0], at[1], at[2]]).unwrap();
+            let journal = mock.journal();
+            let count =
+                |name: &str| journal.iter().filter(|line| line.starts_with(name) && line.ends_with("-> 0")).count();
+            let ordered = usize::from(bytes > 0);
+            assert_eq!(
+                (count("cuMemAllocAsync "), count("cuMemFreeAsync ")),
+                (ordered, ordered),
+                "{name}: {journal:?}"
+            );
+            assert_eq!(output.download().unwrap(), wanted, "{name}");
+            assert_eq!(mock.live(), live, "{name}");
         }
     });
 }
@@ -221,6 +246,7 @@ const ALIGN: i32 = -3;
 const WORKSPACE: i32 = -4;
 const DRIVER: i32 = -6;
 const NULL: i32 = -8;
+const POOLS: i32 = -9;
 
 #[test]
 fn kernels_are_chosen_by_chip_and_by_shapes() {
@@ -302,6 +328,16 @@ fn the_launcher_in_c_says_what_is_wrong() {
         for workspace in [0, at + 16] {
             assert_eq!(launcher.launch(variant, &device, [at, at, at, workspace]).unwrap_err().0, WORKSPACE);
         }
+        // What is wrong with a launch is not left allocated.
+        let live = mock.live();
+        assert_eq!(launcher.launch_ordered(variant, &device, [at, at + 4, at]).unwrap_err().0, ALIGN);
+        device.synchronize().unwrap();
+        assert_eq!(mock.live(), live);
+        mock.configure("attribute 115 0");
+        let text = "split: the device or its driver has no memory pools, in which a stream allocates: launch with workspace of your own";
+        assert_eq!(launcher.launch_ordered(variant, &device, [at; 3]).unwrap_err(), (POOLS, text.to_string()));
+        mock.configure("fail cuMemAllocAsync 1 2");
+        assert_eq!(launcher.launch_ordered(variant, &device, [at; 3]).unwrap_err().0, 2);
     });
 }
 

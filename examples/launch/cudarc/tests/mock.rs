@@ -50,7 +50,7 @@ fn generated_launchers_multiply_on_the_streams_of_cudarc() {
     if std::env::var_os("LD_LIBRARY_PATH").is_none_or(|path| !path.to_string_lossy().contains("searched-")) {
         searched();
     }
-    alone("", |mock| {
+    alone("devices 2", |mock| {
         let programs = [programs::gemm::all(), programs::split::all()].concat();
         interpret::programs(mock, &programs);
         let context = CudaContext::new(0).unwrap();
@@ -77,6 +77,10 @@ fn generated_launchers_multiply_on_the_streams_of_cudarc() {
         let (a, mut c) = (queue.alloc_zeros::<f32>(64 * 64).unwrap(), queue.alloc_zeros::<f32>(64 * 64).unwrap());
         let needed = variant.workspace_bytes() as u64;
         assert_eq!(variant.launch(&queue, &a, &a, &mut c, None), Err(split::Error::Workspace { needed }));
+        let elsewhere = CudaContext::new(1).unwrap();
+        let mut workspace = stream(&elsewhere).unwrap().alloc_zeros::<u8>(needed as usize).unwrap();
+        assert_eq!(variant.launch(&queue, &a, &a, &mut c, Some(&mut workspace)), Err(split::Error::Context));
+        drop((workspace, elsewhere));
         let short = a.slice(1..);
         let size = split::Error::Size { argument: "B", given: 4 * 4095, needed: 4 * 4096 };
         assert_eq!(variant.launch(&queue, &a, &short, &mut c, None), Err(size));
