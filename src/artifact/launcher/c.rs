@@ -45,6 +45,7 @@ pub fn c(name: &str, units: &[Unit<'_>]) -> Result<CFiles> {
         ("most_parameters", &number(plan.most(|k| k.kernels.iter().map(|k| k.params.len()).max().unwrap_or(0)))),
         ("shape_text", &names::c_literal(&shape_text)),
         ("chip_text", &names::c_literal(&chip_text)),
+        ("cubin_piece", &number(LITERAL_BYTES)),
         ("gather", &gather(&plan)),
         ("tables", &tables(name, &plan)?),
     ];
@@ -87,7 +88,7 @@ fn tables(name: &str, plan: &Plan<'_>) -> Result<String> {
     Ok(out + "static const unit units[] = {\n" + &rows + "};\n\n")
 }
 
-/// PTX by lines, each a literal: a literal of C99 has at most 4095 bytes for certain. Machine code by bytes.
+/// PTX by lines and machine code by pieces, each a literal: a literal of C99 has at most 4095 bytes for certain.
 fn code(n: usize, placed: &Placed<'_>) -> String {
     let kernels = placed.kernels();
     let mut out = format!("/* {} for {} */\nstatic const char *const ptx_{n}[] = {{\n", kernels.name, kernels.target);
@@ -96,10 +97,9 @@ fn code(n: usize, placed: &Placed<'_>) -> String {
     }
     out += "};\n\n";
     if let Some((cubin, ..)) = placed.code() {
-        let _ = writeln!(out, "static const unsigned char cubin_{n}[] = {{");
-        for bytes in cubin.bytes.chunks(24) {
-            let bytes: Vec<String> = bytes.iter().map(u8::to_string).collect();
-            let _ = writeln!(out, "    {},", bytes.join(", "));
+        let _ = writeln!(out, "static const char *const cubin_{n}[] = {{");
+        for bytes in cubin.bytes.chunks(LITERAL_BYTES) {
+            let _ = writeln!(out, "    {},", names::c_bytes(bytes));
         }
         out += "};\n\n";
     }
@@ -179,15 +179,14 @@ fn kernels(n: usize, placed: &Placed<'_>) -> String {
 fn row(n: usize, placed: &Placed<'_>) -> String {
     let kernels = placed.kernels();
     let (first, last) = devices(placed.chip);
-    let (cubin, first_code, last_code) = match placed.code() {
-        Some((_, _, (first, last))) => (format!("cubin_{n}"), first, last),
-        None => ("NULL".to_string(), 0, 0),
+    let (cubin, bytes, first_code, last_code) = match placed.code() {
+        Some((cubin, _, (first, last))) => (format!("cubin_{n}"), cubin.bytes.len(), first, last),
+        None => ("NULL".to_string(), 0, 0, 0),
     };
     format!(
-        "    /* {} */\n    {{{}, {first}, {last}, {first_code}, {last_code}, {cubin}, ptx_{n}, {}, {}, {}, workspace_{n}, {}, {}, kernels_{n}}},\n",
+        "    /* {} */\n    {{{}, {first}, {last}, {first_code}, {last_code}, {cubin}, {bytes}, ptx_{n}, {}, {}, workspace_{n}, {}, {}, kernels_{n}}},\n",
         kernels.target,
         placed.shape,
-        lines(kernels.ptx()).count(),
         kernels.ptx().len(),
         placed.workspace().1,
         list(kernels.args.iter().map(|arg| arg.align.max(1))),

@@ -64,6 +64,22 @@ pub(super) fn c_literal(text: &str) -> String {
     out + "\""
 }
 
+/// Bytes as a string literal of C, the shortest escapes for those that are no letters.
+pub(super) fn c_bytes(bytes: &[u8]) -> String {
+    let mut out = String::from("\"");
+    for (at, byte) in bytes.iter().enumerate() {
+        // An escape ends before what is no octal digit.
+        let digit = bytes.get(at + 1).is_some_and(u8::is_ascii_digit);
+        match byte {
+            b'"' | b'\\' | b'?' => out.extend(['\\', char::from(*byte)]),
+            b' '..=b'~' => out.push(char::from(*byte)),
+            other if digit => out += &format!("\\{other:03o}"),
+            other => out += &format!("\\{other:o}"),
+        }
+    }
+    out + "\""
+}
+
 /// Lines as comments of Rust.
 pub(super) fn line_comments(text: &str) -> String {
     text.lines().map(|line| format!("// {line}").trim_end().to_string() + "\n").collect()
@@ -91,6 +107,7 @@ mod tests {
     #[test]
     fn texts_stay_inside_comments_and_literals() {
         assert_eq!(c_literal("a\"b\\c??/\n\té"), r#""a\"b\\c\?\?/\n\t\303\251""#);
+        assert_eq!(c_bytes(b"\x7fELF\0\0\x001\0?\xff\"\n"), r#""\177ELF\0\0\0001\0\?\377\"\12""#);
         assert_eq!(inside_comment("a */ b\n\n/* c"), "   a * / b\n\n   / * c\n");
         assert_eq!(line_comments("a\n\nb"), "// a\n//\n// b\n");
     }

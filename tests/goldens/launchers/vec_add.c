@@ -112,9 +112,9 @@ typedef struct unit {
     unsigned shape;              /* its place in vec_add_all_shapes */
     int first_chip, last_chip;   /* 90 for a device of compute capability 9.0 */
     int first_cubin_chip, last_cubin_chip; /* the devices that run `cubin`; 0 if there is none */
-    const unsigned char *cubin;
+    const char *const *cubin;    /* pieces of CUBIN_PIECE bytes, the last one shorter */
+    size_t cubin_bytes;          /* of all pieces */
     const char *const *ptx;      /* lines */
-    unsigned ptx_lines;
     size_t ptx_bytes;            /* of all lines */
     uint64_t workspace_bytes;
     const uint64_t *workspace;   /* where each buffer begins in the workspace */
@@ -183,11 +183,11 @@ static const kernel kernels_0[] = {
 
 static const unit units[] = {
     /* sm_80 */
-    {0, 80, 9999, 0, 0, NULL, ptx_0, 40, 1010, 0, workspace_0, {16, 16, 16}, 1, kernels_0},
+    {0, 80, 9999, 0, 0, NULL, 0, ptx_0, 1010, 0, workspace_0, {16, 16, 16}, 1, kernels_0},
 };
 
 
-enum { ARGUMENTS = 3, UNITS = 1, MOST_KERNELS = 1, MOST_PARAMETERS = 3 };
+enum { CUBIN_PIECE = 1000, ARGUMENTS = 3, UNITS = 1, MOST_KERNELS = 1, MOST_PARAMETERS = 3 };
 
 /* 3. Loading and launching. */
 
@@ -389,23 +389,24 @@ static int load_kernel(const vec_add_kernels *kernels, const kernel *k, void *mo
     return code;
 }
 
-/* The cubin if the device runs it, else the PTX, which the driver compiles. */
+/* The cubin if the device runs it, else the PTX, which the driver compiles. Both are literals of a length that every compiler takes. */
 static int load_module(const vec_add_kernels *kernels, const unit *u, void **module) {
-    char *text, *end;
+    int code, binary = u->first_cubin_chip <= kernels->chip && kernels->chip <= u->last_cubin_chip;
+    size_t bytes = binary ? u->cubin_bytes : u->ptx_bytes, done = 0;
+    char *image = (char *)malloc(bytes + 1);
     unsigned n;
-    int code;
-    if (u->first_cubin_chip <= kernels->chip && kernels->chip <= u->last_cubin_chip) return kernels->api.cuModuleLoadData(module, u->cubin);
-    text = (char *)malloc(u->ptx_bytes + 1);
-    if (text == NULL) return VEC_ADD_ERROR_MEMORY;
-    end = text;
-    for (n = 0; n < u->ptx_lines; n++) {
-        size_t bytes = strlen(u->ptx[n]);
-        memcpy(end, u->ptx[n], bytes);
-        end += bytes;
+    if (image == NULL) return VEC_ADD_ERROR_MEMORY;
+    for (n = 0; done < bytes; n++) {
+        const char *piece = binary ? u->cubin[n] : u->ptx[n];
+        size_t rest = bytes - done, size = rest;
+        if (!binary) size = strlen(piece);
+        else if (rest > CUBIN_PIECE) size = CUBIN_PIECE;
+        memcpy(image + done, piece, size);
+        done += size;
     }
-    *end = 0;
-    code = kernels->api.cuModuleLoadData(module, text);
-    free(text);
+    image[bytes] = 0;
+    code = kernels->api.cuModuleLoadData(module, image);
+    free(image);
     return code;
 }
 

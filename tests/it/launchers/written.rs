@@ -34,11 +34,14 @@ fn the_launchers_of_the_examples_are_what_is_written() {
 #[test]
 fn machine_code_is_part_of_a_launcher() {
     let mut kernels = add(1024, "sm_86");
-    kernels.cubin = Some(Cubin::new("sm_86", "ptxas 13.0", vec![127, 69, 76, 70]));
+    let code = [&b"\x7fELF\x02\0\x007"[..], &[0xAB; 1500]].concat();
+    kernels.cubin = Some(Cubin::new("sm_86", "ptxas 13.0", code));
     let with = Unit { cubin: Some("vec_add.cubin"), ..unit(&kernels) };
     let source = c("vec_add", &[with]).unwrap().source;
-    assert!(source.contains("static const unsigned char cubin_0[] = {\n    127, 69, 76, 70,\n};"), "{source}");
-    assert!(source.contains("    {0, 86, 9999, 86, 89, cubin_0, ptx_0, "), "{source}");
+    let pieces = [format!(r#""\177ELF\2\0\0007{}""#, r"\253".repeat(992)), format!(r#""{}""#, r"\253".repeat(508))];
+    let pieces = format!("static const char *const cubin_0[] = {{\n    {},\n    {},\n}};", pieces[0], pieces[1]);
+    assert!(source.contains(&pieces), "{source}");
+    assert!(source.contains("    {0, 86, 9999, 86, 89, cubin_0, 1508, ptx_0, "), "{source}");
     let cudarc = rust_cudarc("vec_add", &[with]).unwrap();
     assert!(cudarc.contains("cubin: Some(((86, 89), include_bytes!(\"vec_add.cubin\"))),"), "{cudarc}");
     let own = rust_warploom("vec_add", &[with]).unwrap();
