@@ -175,6 +175,22 @@ impl Device {
         Ok(free as u64)
     }
 
+    /// The number of the device whose memory is at an address, which may be another one than this. For arrays of libraries that tell no
+    /// device.
+    ///
+    /// # Errors
+    /// `driver.1` where no memory of a device is at the address.
+    pub fn ordinal_of(&self, address: u64) -> Result<u32> {
+        let mut ordinal: c_int = -1;
+        // SAFETY: writes one int.
+        let ask =
+            || unsafe { api::cuPointerGetAttribute((&raw mut ordinal).cast(), api::POINTER_DEVICE_ORDINAL, address) };
+        let nowhere = |error: Error| error.within(format!("no memory of a device is at {address:#x}"));
+        self.inner.call("asking which device an address is on", ask).map_err(nowhere)?;
+        let odd = |_| Error::bug(Code::DriverMade, format!("the driver says that {address:#x} is on device {ordinal}"));
+        u32::try_from(ordinal).map_err(odd)
+    }
+
     /// Waits for everything on the device's stream and reports what went wrong in it; as long as it takes, or as long as
     /// [`Device::set_time_limit`] allows.
     ///

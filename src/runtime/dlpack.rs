@@ -328,12 +328,15 @@ fn read_type(dtype: DLDataType) -> Result<DType> {
     })
 }
 
-fn written_type(dtype: DType) -> DLDataType {
-    let stored = if dtype == DType::Tf32 { DType::F32 } else { dtype };
-    let row = TYPES.iter().find(|row| row.0 == stored);
-    // Every type but tf32 has a row: the test below goes through all.
-    let (code, bits) = row.map_or((3, 0), |row| (row.1, row.2));
-    DLDataType { code, bits, lanes: 1 }
+impl DLDataType {
+    /// The type of an element as DLPack has it: a tf32 is stored as an f32.
+    pub fn of(dtype: DType) -> DLDataType {
+        let stored = if dtype == DType::Tf32 { DType::F32 } else { dtype };
+        let row = TYPES.iter().find(|row| row.0 == stored);
+        // Every type but tf32 has a row: the test below goes through all.
+        let (code, bits) = row.map_or((3, 0), |row| (row.1, row.2));
+        DLDataType { code, bits, lanes: 1 }
+    }
 }
 
 /// A buffer that another library holds, with the structure that describes it.
@@ -357,7 +360,7 @@ fn exported<T>(buffer: DeviceBuffer, make: impl FnOnce(DLTensor, *mut c_void) ->
         data: std::ptr::with_exposed_provenance_mut(data),
         device: DLDevice { device_type: CUDA, device_id: all.buffer.device().info().ordinal as i32 },
         ndim: all.shape.len() as i32,
-        dtype: written_type(all.buffer.dtype()),
+        dtype: DLDataType::of(all.buffer.dtype()),
         shape: all.shape.as_mut_ptr(),
         strides: all.strides.as_mut_ptr(),
         byte_offset: 0,
@@ -415,7 +418,7 @@ mod tests {
     #[test]
     fn every_type_goes_out_and_comes_back() {
         for dtype in DType::ALL {
-            let back = read_type(written_type(dtype)).unwrap();
+            let back = read_type(DLDataType::of(dtype)).unwrap();
             assert!(back == dtype || dtype.reads(back), "{dtype} comes back as {back}");
         }
         for (code, bits, lanes) in [(2, 16, 2), (5, 64, 1), (8, 8, 1), (0, 16, 1), (2, 0, 1)] {

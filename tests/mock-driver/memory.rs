@@ -82,6 +82,19 @@ pub fn free(state: &mut State, address: u64) {
     state.allocations.remove(&address);
 }
 
+/// CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL alone.
+#[unsafe(no_mangle)]
+extern "C" fn cuPointerGetAttribute(value: *mut c_void, attribute: i32, address: u64) -> i32 {
+    call("cuPointerGetAttribute", When::Current, format!("{attribute} {address:#x}"), |state| {
+        let (start, allocation) = state.allocations.range(..=address).next_back().ok_or(1)?;
+        if attribute != 9 || address >= start + allocation.memory.bytes as u64 {
+            return Err(1);
+        }
+        // SAFETY: the caller's pointer to an int, as the attribute asks.
+        unsafe { put(value.cast(), allocation.device) }
+    })
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cuMemGetInfo_v2(left: *mut usize, total: *mut usize) -> i32 {
     call("cuMemGetInfo_v2", When::Current, String::new(), |state| {

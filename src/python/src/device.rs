@@ -2,14 +2,17 @@
 
 use crate::Kernels;
 use crate::error::raised;
-use crate::host::described;
+use crate::host::{Described, described};
 use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::ffi::CStr;
 use std::ptr::NonNull;
-use warploom::kernel::{Access, Arg};
+use warploom::kernel::Arg;
+use warploom::runtime::dlpack::{
+    DLDataType, DLDevice, DLManagedTensorVersioned, DLPACK_READ_ONLY, DLPACK_VERSION, DLTensor,
+};
 use warploom::runtime::{DeviceBuffer, Program, RawStream};
 
 /// kDLCUDA and kDLCUDAManaged.
@@ -28,55 +31,89 @@ pub fn is_on_device(array: &Bound<'_, PyAny>) -> bool {
     }
 }
 
+/// An argument as it is given: the array itself, or what its interface says, with the number of the device that has the memory.
+enum Given<'a, 'py> {
+    Tensor(&'a Bound<'py, PyAny>),
+    Interface(Described, i32),
+}
+
 /// Puts the kernels on the stream.
 pub fn launch(kernels: &Kernels, arrays: &[Bound<'_, PyAny>], stream: usize) -> PyResult<()> {
-    let place = arrays.iter().filter_map(dlpack_device).find(|(kind, _)| DEVICES.contains(kind));
-    let ordinal = place.map_or(0, |(_, number)| number.max(0) as u32);
-    let program = kernels.on(ordinal, stream).map_err(|error| raised(&error))?;
-    let is_mixed = arrays.iter().any(|array| dlpack_device(array).is_none());
-    // The views are given back after the launch.
-    let mut views = Vec::new();
-    let mut addresses = Vec::new();
-    for (arg, array) in program.args().iter().zip(arrays) {
+    let mut ordinal = None;
+    let mut given = Vec::new();
+    for (arg, array) in kernels.kernels.args.iter().zip(arrays) {
         let elsewhere = || PyTypeError::new_err(format!("argument {} is no device array as the others are", arg.name));
-        let address = match dlpack_device(array) {
+        let (one, number) = match dlpack_device(array) {
             Some((kind, _)) if !DEVICES.contains(&kind) => return Err(elsewhere()),
-            Some(_) => {
-                let view = imported(&program, array, stream)?;
-                if is_mixed {
-                    fits(arg, &view)?;
-                }
-                let address = view.address();
-                views.push(view);
-                address
-            }
+            Some((_, number)) => (Given::Tensor(array), number),
             None => {
                 let interface = described(array, CUDA).map_err(|_| elsewhere())?;
                 interface.check(arg)?;
-                interface.address as u64
+                let number = kernels.ordinal_of(interface.address as u64).map_err(|error| raised(&error))? as i32;
+                (Given::Interface(interface, number), number)
             }
         };
-        addresses.push(address);
+        ordinal.get_or_insert(number);
+        given.push(one);
     }
-    if views.len() == arrays.len() {
-        program.check(&views.iter().collect::<Vec<_>>()).map_err(|error| raised(&error))?;
-    }
+    let program = kernels.on(ordinal.unwrap_or(0).max(0) as u32, stream).map_err(|error| raised(&error))?;
+    // The views are given back after the launch.
+    let views = program.args().iter().zip(given).map(|(arg, one)| match one {
+        Given::Tensor(array) => imported(&program, array, stream),
+        Given::Interface(interface, number) => viewed(&program, arg, &interface, number),
+    });
+    let views = views.collect::<PyResult<Vec<DeviceBuffer>>>()?;
+    program.check(&views.iter().collect::<Vec<_>>()).map_err(|error| raised(&error))?;
+    let addresses: Vec<u64> = views.iter().map(DeviceBuffer::address).collect();
     let stream: RawStream = std::ptr::with_exposed_provenance_mut(stream);
     // SAFETY: the caller names a stream of the device; the arrays are as large as their shapes say, which are those of the program, and
     // live as long as the caller holds them.
     unsafe { program.launch_raw(stream, &addresses) }.map_err(|error| raised(&error))
 }
 
-/// Checks a view by itself: [`warploom::runtime::Program::check`] takes arguments that are all views.
-fn fits(arg: &Arg, view: &DeviceBuffer) -> PyResult<()> {
-    let is_large = view.bytes() as u64 >= arg.bytes;
-    let is_writable = arg.access == Access::Read || !view.is_read_only();
-    if arg.takes_type(view.dtype()) && arg.takes_shape(view.shape()) && is_large && is_writable {
-        return Ok(());
-    }
-    let (wanted, given) = (format!("{}{:?}", arg.dtype, arg.shape), format!("{}{:?}", view.dtype(), view.shape()));
-    let read_only = if is_writable { "" } else { ", read-only" };
-    Err(PyTypeError::new_err(format!("argument {} is {wanted}, and {given}{read_only} was given", arg.name)))
+/// A tensor for what an interface describes, with the shape that it points to.
+struct Tensor {
+    tensor: DLManagedTensorVersioned,
+    shape: Vec<i64>,
+}
+
+/// The deleter of [`viewed`]: the memory stays the caller's.
+unsafe extern "C" fn forget(tensor: *mut DLManagedTensorVersioned) {
+    // SAFETY: the context is the box that `viewed` has made; the deleter is called once.
+    drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Tensor>()) });
+}
+
+/// A view of what an interface describes, as one of DLPack. Its type has been compared with the argument's: numpy has fewer types.
+fn viewed(program: &Program, arg: &Arg, interface: &Described, number: i32) -> PyResult<DeviceBuffer> {
+    // Elements below a byte are given as the bytes that hold them, in any shape.
+    let shape =
+        if arg.dtype.bits() < 8 { arg.shape.clone() } else { interface.shape.iter().map(|n| *n as i64).collect() };
+    let made = Box::leak(Box::new(Tensor {
+        tensor: DLManagedTensorVersioned {
+            version: DLPACK_VERSION,
+            manager_ctx: std::ptr::null_mut(),
+            deleter: Some(forget),
+            flags: if interface.read_only { DLPACK_READ_ONLY } else { 0 },
+            dl_tensor: DLTensor {
+                data: std::ptr::with_exposed_provenance_mut(interface.address),
+                device: DLDevice { device_type: DEVICES[0], device_id: number },
+                ndim: shape.len() as i32,
+                dtype: DLDataType::of(arg.dtype),
+                shape: std::ptr::null_mut(),
+                strides: std::ptr::null_mut(),
+                byte_offset: 0,
+            },
+        },
+        shape,
+    }));
+    made.tensor.dl_tensor.shape = made.shape.as_mut_ptr();
+    let context: *mut Tensor = made;
+    // SAFETY: the box lives until its deleter is called, once, which gives it back.
+    let imported = unsafe {
+        (*context).tensor.manager_ctx = context.cast();
+        DeviceBuffer::from_dlpack(program.device(), NonNull::from(&mut (*context).tensor))
+    };
+    imported.map_err(|error| raised(&error))
 }
 
 /// A view of an array that its library has made ready for the stream.

@@ -10,9 +10,9 @@ use warploom::{Array, DType, Kernels};
 /// What an array interface says of an array.
 pub struct Described {
     pub address: usize,
-    read_only: bool,
+    pub read_only: bool,
     typestr: String,
-    shape: Vec<usize>,
+    pub shape: Vec<usize>,
     packed: bool,
 }
 

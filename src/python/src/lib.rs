@@ -105,6 +105,19 @@ impl Kernels {
     }
 }
 
+impl Kernels {
+    /// The number of the device whose memory is at an address.
+    fn ordinal_of(&self, address: u64) -> warploom::Result<u32> {
+        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = loaded.values().map(|program| program.device()).find(|device| !device.is_lost()).cloned();
+        drop(loaded);
+        match known {
+            Some(device) => device.ordinal_of(address),
+            None => warploom::Device::open(0)?.ordinal_of(address),
+        }
+    }
+}
+
 /// Compiles the text of a schedule: a program, a target and steps.
 #[pyfunction]
 fn compile(py: Python<'_>, text: &str) -> PyResult<Kernels> {

@@ -3,6 +3,7 @@
 Skipped where libcuda.so.1 is not that driver: .ci/wheel builds it and has LD_LIBRARY_PATH name its folder.
 """
 
+import contextlib
 import ctypes as c
 import os
 import unittest
@@ -107,9 +108,10 @@ class OnDevice(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         call("cuInit", 0)
-        context = c.c_void_p()
-        call("cuDevicePrimaryCtxRetain", c.byref(context), 0)
-        call("cuCtxSetCurrent", context)
+        assert CUDA.mock_configure(b"devices 2") == 0
+        cls.context = c.c_void_p()
+        call("cuDevicePrimaryCtxRetain", c.byref(cls.context), 0)
+        call("cuCtxSetCurrent", cls.context)
         CUDA.mock_executor(add)
         cls.kernels = warploom.compile(VEC_ADD)
         cls.ones, cls.numbers = np.ones(1024, "f4"), np.arange(1024, dtype="f4")
@@ -145,8 +147,35 @@ class OnDevice(unittest.TestCase):
         with self.assertRaises(TypeError):
             self.kernels(x, self.numbers, z)
         # An array by its interface beside one by DLPack of another type.
-        with self.assertRaises(TypeError):
+        with self.assertRaises(warploom.Error) as caught:
             self.kernels(Interface(0), Tensor(0, bits=64), z)
+        self.assertEqual(caught.exception.code, "launch.dtype")
+
+    def test_arrays_by_their_interface_are_checked_as_others_are(self):
+        x, y, z = (Interface(0) for _ in range(3))
+        with self.on_device(1):
+            elsewhere = Interface(0)
+        shifted = Interface(0)
+        shifted.address = z.address + 4
+        nowhere = Interface(0)
+        nowhere.address = 64
+        for arrays, code in [((x, y, x), "launch.overlap"), ((x, elsewhere, z), "dlpack.device"), ((x, y, nowhere), "driver.1"),
+                             ((x, shifted, Interface(0)), "launch.align")]:
+            with self.assertRaises(warploom.Error) as caught:
+                self.kernels(*arrays)
+            self.assertEqual(caught.exception.code, code)
+        # Arrays of another device than the first one are launched on there.
+        with self.on_device(1):
+            self.sums(Interface)
+        self.assertIn("cuLaunchKernel", " ".join(journal()))
+
+    @contextlib.contextmanager
+    def on_device(self, ordinal):
+        context, before = c.c_void_p(), self.context
+        call("cuDevicePrimaryCtxRetain", c.byref(context), ordinal)
+        call("cuCtxSetCurrent", context)
+        yield
+        call("cuCtxSetCurrent", before)
 
 
 if __name__ == "__main__":

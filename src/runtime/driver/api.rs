@@ -54,6 +54,8 @@ pub(crate) mod device {
     pub(crate) const CLUSTER_LAUNCH: Attribute = Attribute::CU_DEVICE_ATTRIBUTE_MAX;
 }
 
+/// The number of the device whose memory is at an address.
+pub(crate) use cust::sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as POINTER_DEVICE_ORDINAL;
 /// CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may go on calling.
 pub(crate) use cust::sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL as CAPTURE_THREAD_LOCAL;
 /// CU_GRAPH_NODE_TYPE_KERNEL; a node of a newer type has a number that the bindings' enum lacks.

@@ -156,6 +156,7 @@ guarded! {
     take5 cuModuleLoadDataEx;
     take1 cuModuleUnload;
     take3 cuModuleGetFunction;
+    take3 cuPointerGetAttribute;
     take4 cuLinkCreate_v2;
     take8 cuLinkAddData_v2;
     take3 cuLinkComplete;

@@ -62,6 +62,7 @@ fn session() -> Result<()> {
         promotion: 256,
     };
     spec.encode(copy.address())?;
+    assert_eq!(device.ordinal_of(copy.address())?, 0);
     device.free_memory().map(drop)
 }
 

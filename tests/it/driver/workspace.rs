@@ -121,6 +121,9 @@ fn a_buffer_of_the_callers_is_workspace() {
 
         let short = device.alloc(DType::U8, &[BYTES - 1]).unwrap();
         let elsewhere = Device::open(1).unwrap().alloc(DType::U8, &[BYTES]).unwrap();
+        assert_eq!([&short, &elsewhere].map(|buffer| device.ordinal_of(buffer.address())), [Ok(0), Ok(1)]);
+        let nowhere = device.ordinal_of(16).unwrap_err();
+        assert!(nowhere.to_string().contains("no memory of a device is at 0x10"), "{nowhere}");
         for (workspace, code, why) in [
             (&short, Code::LaunchWorkspace, "sum needs 1024 bytes of workspace, and the buffer has 1023"),
             (&elsewhere, Code::LaunchDevice, "the workspace of sum is on another device than the program"),
