@@ -2,7 +2,9 @@
 
 use super::access::{Counter, Runs};
 use super::advice;
+use super::caches::{self, CacheTraffic};
 use super::ceilings::AtLeast;
+use super::predicted::Predicted;
 use super::registers;
 use super::report::{AccessCost, Cost, KernelCost, Occupancy, Totals};
 use super::roles::{self, StatementCost, Tallies};
@@ -45,7 +47,9 @@ pub fn cost_report(kernel: &LoweredKernel, first_line: usize, target: &Target, d
         waves: None,
         totals,
         compiled: None,
+        caches: CacheTraffic::default(),
         at_least: AtLeast::default(),
+        predicted: Predicted::default(),
         advice: Vec::new(),
         bytes_in_flight: tallies.in_flight(&kernel.func),
         roles: tallies.roles.into_iter().filter(|r| !r.instructions.is_empty()).collect(),
@@ -55,7 +59,8 @@ pub fn cost_report(kernel: &LoweredKernel, first_line: usize, target: &Target, d
         statements,
     };
     report.fill(target, device);
-    report.at_least = AtLeast::of(&report, report.totals.product_clocks, device);
+    report.caches = caches::traffic(&counter, &report, &device);
+    report.at_least = AtLeast::of(&report, &device);
     report.advice = advice::of_kernel(&report, &counter, device);
     report
 }

@@ -8,12 +8,16 @@
 //! ptxas may merge neighbours into one wider access, load an equal value once, and take a load out of a loop. What is left
 //! after LLVM is counted in the PTX ([`CostReport::compiled`]).
 //!
+//! Traffic between L1, L2 and device memory (`caches`) and predicted cycles (`predicted`) are estimates. `ceilings` turns counts into
+//! cycles of engines with the figures of the device.
+//!
 //! [`observe`] counts the same on the simulator, where a program runs; tests hold one against the other.
 
 mod access;
 mod advice;
 mod bounds;
 mod boxes;
+mod caches;
 mod ceilings;
 mod compiled;
 mod count;
@@ -21,6 +25,7 @@ mod geometry;
 mod interval;
 mod kernel;
 mod observe;
+mod predicted;
 mod print;
 mod registers;
 mod report;
@@ -31,8 +36,10 @@ mod sums;
 mod traffic;
 
 pub use access::Runs;
+pub use caches::CacheTraffic;
 pub use ceilings::AtLeast;
 pub use observe::{Observed, Ran, observe};
+pub use predicted::Predicted;
 pub use print::{Remark, print, remarks, summary};
 pub use report::{
     AccessCost, Advice, Assembled, Bounds, Compiled, Cost, CostReport, Counted, KernelCost, Occupancy, Registers,
@@ -49,7 +56,7 @@ use crate::kernel::Kernels;
 use crate::target::Target;
 
 /// What every cost report assumes.
-const ASSUMES: [&str; 5] = [
+const ASSUMES: [&str; 6] = [
     "counts are of the lowered program's accesses; the compiler may merge adjacent accesses, load equal values once, \
      and hoist loads out of loops",
     "buffers in device memory begin at multiples of 256 bytes, as allocations do",
@@ -59,6 +66,8 @@ const ASSUMES: [&str; 5] = [
      outside the persistent loop less often",
     "TMA fetches each row of a box separately; an mbarrier wait counts once, however often it polls; the minimum \
      cycles of an engine assume that all multiprocessors share the work evenly",
+    "traffic between caches and predicted cycles are estimates: no data is in L2 when a kernel begins, and blocks that run at once \
+     walk their loops in step; predicted cycles order schedules and are not times",
 ];
 
 /// Counts what a lowered program costs. Nothing is run, and no program makes it fail: what cannot be counted is named in
@@ -72,14 +81,17 @@ pub fn cost_report(lowered: &Lowered, target: &Target) -> CostReport {
         // Kernels are printed with an empty line between them.
         line += lowered::print_kernel(kernel).lines().count() + 1;
     }
-    CostReport {
+    let mut report = CostReport {
         program: lowered.name.clone(),
         target: target.name.to_string(),
         device,
         assumes: ASSUMES.to_vec(),
         sums: None,
+        predicted_cycles: 0.0,
         kernels,
-    }
+    };
+    report.predict();
+    report
 }
 
 impl CostReport {
@@ -101,6 +113,7 @@ impl CostReport {
             let launch = [kernel.grid, kernel.block];
             report.compiled = compiled::count(kernels.ptx(), &kernel.entry, launch, cluster, &roles);
         }
+        self.predict();
         self
     }
 

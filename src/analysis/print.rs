@@ -84,6 +84,19 @@ fn figures(out: &mut String, report: &CostReport, k: &KernelCost) {
             format!("{} operations a byte moved{left}, {} a byte of arguments", ratio(moved), ratio(held)),
         );
     }
+    estimates(&mut row, k);
+}
+
+/// Traffic between caches and predicted cycles.
+fn estimates(row: &mut impl FnMut(&str, String), k: &KernelCost) {
+    let (c, p) = (&k.caches, &k.predicted);
+    if c.l1_miss_sectors > 0 {
+        row("L2 to L1", format!("about {} for loads of lanes", counted(grouped(c.l1_miss_sectors), "sector")));
+    }
+    let both =
+        |loads: u64, stores: u64| format!("{} loaded, {} stored", counted(grouped(loads), "sector"), grouped(stores));
+    row("device memory", format!("about {}", both(c.device_load_sectors, c.device_store_sectors)));
+    row("predicted", format!("{} cycles, limited by {}", grouped(p.cycles.ceil() as u64), p.limited_by));
 }
 
 /// Bulk copies, products behind descriptors, what each role runs, what is waited for.

@@ -1,6 +1,8 @@
 //! A cost report: plain data, written as JSON by serde.
 
+use super::caches::CacheTraffic;
 use super::ceilings::AtLeast;
+use super::predicted::Predicted;
 use super::roles::{MbarrierCost, RoleCost, StatementCost};
 use super::traffic::Traffic;
 use serde::Serialize;
@@ -20,6 +22,8 @@ pub struct CostReport {
     pub assumes: Vec<&'static str>,
     /// The order in which it sums, in one sentence, where it was asked for and sums anything ([`CostReport::summed`]).
     pub sums: Option<String>,
+    /// Cycles that the cost model predicts for all kernels, one after the other. The tuner orders configurations by this figure.
+    pub predicted_cycles: f64,
     /// In launch order.
     pub kernels: Vec<KernelCost>,
 }
@@ -52,8 +56,12 @@ pub struct KernelCost {
     pub roles: Vec<RoleCost>,
     /// What is waited for, and what arrives.
     pub mbarriers: Vec<MbarrierCost>,
+    /// Traffic between L1, L2 and device memory.
+    pub caches: CacheTraffic,
     /// How long a multiprocessor's engines are busy at least.
     pub at_least: AtLeast,
+    /// Predicted cycles and the engine that limits them.
+    pub predicted: Predicted,
     /// What the kernel as a whole suffers from, and what to try.
     pub advice: Vec<Advice>,
     /// Bytes of bulk loads that can be under way to a block at one time: what its mbarriers can expect together.

@@ -12,6 +12,8 @@ pub const L1_BYTES_PER_CYCLE: f64 = 128.0;
 pub const DEPENDENT_CYCLES: f64 = 4.0;
 /// Cycles from a load of shared memory to its value (same source, table 3.1: 19; later chips 23 to 30).
 pub const SHARED_LATENCY_CYCLES: f64 = 25.0;
+/// Cycles from a load that L1 answers to its value (same source, table 3.1: 28).
+pub const L1_LATENCY_CYCLES: f64 = 28.0;
 /// Cycles from a load that L2 answers to its value (same source, table 3.1: 193; later chips 200 to 270).
 pub const L2_LATENCY_CYCLES: f64 = 200.0;
 /// Bytes per cycle from L2 to a multiprocessor of a device whose row has no figure: those of the H200.
@@ -40,6 +42,10 @@ pub struct Device {
     pub watts: u32,
     /// Bytes of device memory that all multiprocessors together read in a nanosecond (GB/s).
     pub memory_gb_per_s: u32,
+    /// Bytes that L1 and the shared memory of a multiprocessor have together (NVIDIA's tuning guide of each architecture).
+    pub l1_bytes: u32,
+    /// Bytes of L2 (the white paper of each chip).
+    pub l2_bytes: u32,
     /// Bytes that L2 gives one multiprocessor in a cycle while all of them read.
     pub l2_bytes_per_cycle: Option<f64>,
     /// Bytes that the shared memory of a multiprocessor reads or writes in a cycle: 32 banks of 4 bytes.
@@ -56,6 +62,9 @@ pub struct Device {
     pub measured: bool,
 }
 
+const KIB: u32 = 1 << 10;
+const MIB: u32 = 1 << 20;
+
 /// What the rows have in common. The cycles between kernels are an estimate for every device, and so are those of a load: between
 /// the 600 of a lone load and the 1500 after which 25 KB in flight on each multiprocessor yield the 4.4 TB/s of an H200.
 const COMMON: Device = Device {
@@ -68,6 +77,8 @@ const COMMON: Device = Device {
     clock_mhz: 0,
     watts: 0,
     memory_gb_per_s: 0,
+    l1_bytes: 128 * KIB,
+    l2_bytes: 0,
     l2_bytes_per_cycle: None,
     shared_bytes_per_cycle: 128,
     memory_latency_cycles: 1000,
@@ -87,6 +98,8 @@ const H200: Device = Device {
     clock_mhz: 1980,
     watts: 700,
     memory_gb_per_s: 4400,
+    l1_bytes: 256 * KIB,
+    l2_bytes: 50 * MIB,
     l2_bytes_per_cycle: Some(61.0),
     clusters_of_four: Some(30),
     measured: true,
@@ -108,13 +121,23 @@ const A100_SXM: Device = Device {
     clock_mhz: 1410,
     watts: 400,
     memory_gb_per_s: 2039,
+    l1_bytes: 192 * KIB,
+    l2_bytes: 40 * MIB,
     l2_bytes_per_cycle: Some(5120.0 / 108.0),
     ..COMMON
 };
 
 /// NVIDIA L40S data sheet and Ada architecture white paper: 142 multiprocessors, 2520 MHz, 350 W, 864 GB/s. Unmeasured.
-const L40S: Device =
-    Device { name: "L40S", sm: 89, multiprocessors: 142, clock_mhz: 2520, watts: 350, memory_gb_per_s: 864, ..COMMON };
+const L40S: Device = Device {
+    name: "L40S",
+    sm: 89,
+    multiprocessors: 142,
+    clock_mhz: 2520,
+    watts: 350,
+    memory_gb_per_s: 864,
+    l2_bytes: 96 * MIB,
+    ..COMMON
+};
 
 /// NVIDIA Ada architecture white paper: 128 multiprocessors, 2520 MHz, 450 W, 1008 GB/s. Unmeasured.
 const RTX_4090: Device = Device {
@@ -124,12 +147,21 @@ const RTX_4090: Device = Device {
     clock_mhz: 2520,
     watts: 450,
     memory_gb_per_s: 1008,
+    l2_bytes: 72 * MIB,
     ..COMMON
 };
 
 /// NVIDIA A40 data sheet: 84 multiprocessors, 1740 MHz, 300 W, 696 GB/s. Unmeasured.
-const A40: Device =
-    Device { name: "A40", sm: 86, multiprocessors: 84, clock_mhz: 1740, watts: 300, memory_gb_per_s: 696, ..COMMON };
+const A40: Device = Device {
+    name: "A40",
+    sm: 86,
+    multiprocessors: 84,
+    clock_mhz: 1740,
+    watts: 300,
+    memory_gb_per_s: 696,
+    l2_bytes: 6 * MIB,
+    ..COMMON
+};
 
 /// NVIDIA Ampere GA102 architecture white paper: 82 multiprocessors, 1695 MHz, 350 W, 936 GB/s. Unmeasured.
 const RTX_3090: Device = Device {
@@ -139,6 +171,7 @@ const RTX_3090: Device = Device {
     clock_mhz: 1695,
     watts: 350,
     memory_gb_per_s: 936,
+    l2_bytes: 6 * MIB,
     ..COMMON
 };
 
@@ -151,6 +184,8 @@ const T4: Device = Device {
     clock_mhz: 1590,
     watts: 70,
     memory_gb_per_s: 320,
+    l1_bytes: 96 * KIB,
+    l2_bytes: 4 * MIB,
     ..COMMON
 };
 
@@ -164,6 +199,7 @@ const V100: Device = Device {
     clock_mhz: 1530,
     watts: 300,
     memory_gb_per_s: 900,
+    l2_bytes: 6 * MIB,
     ..COMMON
 };
 
@@ -230,7 +266,8 @@ mod tests {
     #[test]
     fn rows_are_whole_and_only_the_h200_is_measured() {
         for device in Device::ALL {
-            let figures = [device.multiprocessors, device.clock_mhz, device.watts, device.memory_gb_per_s];
+            let figures =
+                [device.multiprocessors, device.clock_mhz, device.watts, device.memory_gb_per_s, device.l2_bytes];
             assert!(figures.iter().all(|f| *f > 0), "{device:?}");
             assert_eq!(device.measured, device.name == "H200", "{device:?}");
             assert!(Target::ALL.iter().any(|t| t.sm == device.sm), "{device:?}");

@@ -1,6 +1,5 @@
 //! What a worker process does: one job after the other, an answer for each.
 
-use super::cost::predicted_cycles;
 use super::judge::{Judge, arguments, halved};
 use super::protocol::{Answer, Found, Job, Status, Task};
 use crate::analysis::{CostReport, cost_report};
@@ -72,7 +71,7 @@ impl Evaluator {
             Task::Compile => report.compiled(&compiled(job, &schedule, &lowered)?),
             _ => with_ptx(report, &lowered, &schedule)?,
         };
-        let cycles = Some(predicted_cycles(&report));
+        let cycles = Some(report.predicted_cycles);
         let found = Found { cycles, ..Found::new(Status::Ok) };
         let found = if job.task == Task::Check { self.checked(job, &schedule, found)? } else { found };
         Ok(Answer::new(job.number, found))

@@ -12,7 +12,6 @@
 //! recommended ones.
 
 mod consult;
-mod cost;
 #[cfg(all(feature = "runtime", unix))]
 mod device;
 mod evaluate;
@@ -25,7 +24,6 @@ mod space;
 mod worker;
 
 pub use consult::{parse, recommend, recorded};
-pub use cost::predicted_cycles;
 pub use evaluate::{Evaluator, Tamper, serve};
 pub use judge::{Judge, arguments, halved};
 pub use protocol::{Answer, Found, Job, Status, Task};

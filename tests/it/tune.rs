@@ -10,7 +10,7 @@ use std::process::Stdio;
 use std::time::Duration;
 use warploom::analysis::cost_report;
 use warploom::lower::lower;
-use warploom::tune::{self, Record, Space, predicted_cycles};
+use warploom::tune::{self, Record, Space};
 
 /// Rows and columns of threads either way round: the columns of B and C are contiguous along threadIdx.x alone in one of them.
 const SPACE: &str = "gemm 1024x512x32 f32 NN\ntarget sm_80\nsplit i ? {8,16} -> i0 i1; split j ? {16,32} -> j0 j1\n\
@@ -52,6 +52,11 @@ fn tuned(arguments: &[&str], faults: &str) -> (Vec<Value>, Value) {
     (rows, result)
 }
 
+/// 12345 as 12,345.
+fn grouped(n: u64) -> String {
+    if n < 1000 { n.to_string() } else { format!("{},{:03}", grouped(n / 1000), n % 1000) }
+}
+
 fn status(rows: &[Value], name: &str) -> (String, String) {
     let row = rows.iter().find(|r| r["name"] == name).unwrap_or_else(|| panic!("{name}: {rows:?}"));
     let text = |field: &str| row[field].as_str().unwrap_or_default().to_string();
@@ -69,11 +74,17 @@ fn all_of_a_small_space_is_tried_and_the_best_is_found() {
         let schedule = space.configuration(n).unwrap().schedule.ok()?;
         let lowered = lower(&schedule.scheduled().ok()?, &schedule.target).ok()?;
         let kernels = warploom::compile(&schedule).ok()?;
-        Some(predicted_cycles(&cost_report(&lowered, &schedule.target).compiled(&kernels)))
+        Some(cost_report(&lowered, &schedule.target).compiled(&kernels).predicted_cycles)
     };
     let least = (0..space.count()).filter_map(cycles).min_by(f64::total_cmp).unwrap();
     let best = &result["best"];
     assert_eq!(best["cycles"].as_f64(), Some(least), "{best}");
+    // `explain --cost` prints the figure that the tuner orders by, whether there is a ptxas or not.
+    let found = File::new("best-of-space", best["schedule"].as_str().unwrap());
+    let cost: Value = serde_json::from_str(&good(&["explain", "--cost", "--json", found.name()])).unwrap();
+    assert_eq!(cost["predicted_cycles"].as_f64(), Some(least), "{}", cost["kernels"][0]["predicted"]);
+    let line = format!("  predicted      {} cycles, limited by ", grouped(least.ceil() as u64));
+    assert!(good(&["explain", "--cost", found.name()]).contains(&line), "{line}");
     assert!(best["name"].as_str().unwrap().ends_with("rows=threadIdx.y columns=threadIdx.x"), "{best}");
     assert!(rows.iter().filter(|r| r["status"] == "ok").all(|r| r["error_ratio"].as_f64().is_some_and(|e| e <= 1.0)));
     // The table says why the others are refused.
