@@ -71,7 +71,7 @@ pub fn run(args: &RecordsArgs) -> Result<ExitCode> {
         }
         Command::Export { file, out } => {
             let record = Record::read(file)?;
-            put(&trials::exported(record.best()?), out.as_deref())?;
+            put(&trials::exported(&record.trials, record.best()?), out.as_deref())?;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -98,7 +98,7 @@ fn list(files: &[PathBuf]) -> Result<ExitCode> {
             Ok(record) => {
                 let (h, best) = (&record.header, record.winner());
                 let program = title(&record);
-                let value = best.map_or("-".into(), trials::value);
+                let value = best.map_or("-".into(), |b| trials::median(&record.trials, b));
                 let best = best.map_or("-".into(), |b| b.name.clone());
                 let trials = record.trials.len().to_string();
                 table.add_row([name, program, h.target.clone(), h.device.clone(), trials, value, best]);
@@ -158,9 +158,6 @@ fn shown(record: &Record, is_json: bool) -> Result<()> {
     h.warnings().iter().for_each(show::note);
     trials::reasons(Default::default(), &record.trials);
     trials::table(&record.trials, record.winner());
-    for runoff in &record.runoffs {
-        let name = |n: usize| record.trials.iter().find(|t| t.schedule == runoff.schedules[n]).map_or("-", |t| &t.name);
-        show::line(format_args!("runoff: {} takes {:.4} of the time of {}", name(1), runoff.ratio, name(0)));
-    }
+    trials::runoffs(&record.trials, &record.runoffs, None);
     Ok(())
 }

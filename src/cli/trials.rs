@@ -2,7 +2,7 @@
 
 use super::show;
 use crate::error::{Result, counted};
-use crate::tune::{Event, Outcome, Space, Status, Trial, reason};
+use crate::tune::{Event, FailedRunoff, Outcome, Runoff, Space, Status, Trial, reason, records};
 use indicatif::ProgressBar;
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -43,6 +43,10 @@ impl Shown {
                     format!("runoff: the second of the best two takes {:.4} of the first one's time", runoff.ratio);
                 self.bar.suspend(|| show::note(words));
             }
+            Event::RunoffFailed(failed) => {
+                let words = format!("the runoff of the best two failed: {}", reason(&failed.found));
+                self.bar.suspend(|| show::note(words));
+            }
         }
         Ok(())
     }
@@ -76,7 +80,7 @@ impl Shown {
 }
 
 /// Microseconds, or predicted cycles.
-pub fn value(trial: &Trial) -> String {
+fn value(trial: &Trial) -> String {
     match (trial.found.us, trial.found.cycles) {
         (Some(us), _) => format!("{us:.2} us"),
         (None, Some(cycles)) => format!("{cycles:.0} cycles"),
@@ -86,7 +90,7 @@ pub fn value(trial: &Trial) -> String {
 
 /// The value of a trial, or why it has none.
 fn became(trial: &Trial) -> String {
-    if trial.found.status == Status::Ok { value(trial) } else { reason(trial) }
+    if trial.found.status == Status::Ok { value(trial) } else { reason(&trial.found) }
 }
 
 /// The last line of JSON.
@@ -95,10 +99,39 @@ pub fn result(space: &Space, outcome: &Outcome) -> serde_json::Value {
     for trial in &outcome.trials {
         *counts.entry(trial.found.status.name()).or_default() += 1;
     }
+    let names = |schedules: &[String; 2]| schedules.each_ref().map(|s| name(&outcome.trials, s).to_string());
+    let runoff = |r: &Runoff| serde_json::json!({ "names": names(&r.schedules), "ratio": r.ratio });
+    let runoffs: Vec<_> = outcome.runoffs.iter().map(runoff).collect();
+    let failed = outcome.failed_runoff.as_ref().map(|f| {
+        let uncompiled = f.uncompiled.map(|n| name(&outcome.trials, &f.schedules[n]));
+        serde_json::json!({
+            "names": names(&f.schedules), "status": f.found.status, "code": f.found.code, "error": f.found.error,
+            "uncompiled": uncompiled,
+        })
+    });
     serde_json::json!({
         "best": outcome.winner(), "configurations": space.count(), "predicted": outcome.predicted, "trials": outcome.trials.len(),
-        "counts": counts, "stopped": outcome.is_stopped,
+        "counts": counts, "runoffs": runoffs, "failed_runoff": failed, "stopped": outcome.is_stopped,
     })
+}
+
+/// The name of a schedule's first trial.
+pub fn name<'t>(trials: &'t [Trial], schedule: &str) -> &'t str {
+    trials.iter().find(|t| t.schedule == schedule).map_or("-", |t| &t.name)
+}
+
+/// Prints the runoffs below the table.
+pub fn runoffs(trials: &[Trial], all: &[Runoff], failed: Option<&FailedRunoff>) {
+    for runoff in all {
+        let [first, second] = runoff.schedules.each_ref().map(|s| name(trials, s));
+        show::line(format_args!("runoff: {second} takes {:.4} of the time of {first}", runoff.ratio));
+    }
+    if let Some(failed) = failed {
+        let [first, second] = failed.schedules.each_ref().map(|s| name(trials, s));
+        let which = failed.uncompiled.map_or(String::new(), |n| format!(", {} does not compile", [first, second][n]));
+        let why = reason(&failed.found);
+        show::line(format_args!("runoff of {first} and {second} failed{which}: {why}; their medians decide"));
+    }
 }
 
 /// Prints how many there were, why some have no value, and the best.
@@ -123,12 +156,13 @@ pub fn report(space: &Space, outcome: &Outcome) {
         show::line("  not checked: no instance that the simulator runs takes these steps");
     }
     table(&outcome.trials, outcome.winner());
+    runoffs(&outcome.trials, &outcome.runoffs, outcome.failed_runoff.as_ref());
 }
 
 /// Prints why trials have no value, with counts. `counts` has earlier counts. Reasons with one error code share a line and show one message.
 pub fn reasons(mut counts: BTreeMap<String, usize>, trials: &[Trial]) {
     for trial in trials.iter().filter(|t| t.value().is_none()) {
-        *counts.entry(reason(trial)).or_default() += 1;
+        *counts.entry(reason(&trial.found)).or_default() += 1;
     }
     let mut groups: BTreeMap<&str, (usize, usize, &str)> = BTreeMap::new();
     for (reason, count) in &counts {
@@ -145,16 +179,17 @@ pub fn reasons(mut counts: BTreeMap<String, usize>, trials: &[Trial]) {
     }
 }
 
-/// The best trials, the best first.
+/// The best schedules with the medians of their trials: the winner first, then the least median.
 pub fn table(trials: &[Trial], winner: Option<&Trial>) {
-    let mut ranked: Vec<(f64, &Trial)> = trials.iter().filter_map(|t| Some((t.value()?, t))).collect();
+    let mut ranked = records::ranked(trials);
     let is_winner = |t: &Trial| winner.is_some_and(|w| w.schedule == t.schedule);
-    ranked.sort_by(|a, b| is_winner(b.1).cmp(&is_winner(a.1)).then(a.0.total_cmp(&b.0)));
+    // The order of the medians stays behind the winner, because the sort is stable.
+    ranked.sort_by_key(|r| !is_winner(r.1));
     let Some((best, first)) = ranked.first().copied() else { return };
     let unit = if first.found.us.is_some() { "us" } else { "predicted cycles" };
     let mut table = show::table(&["", "configuration", unit, "of the best"]);
+    let digits = if first.found.us.is_some() { 2 } else { 0 };
     for (n, (own, trial)) in ranked.iter().take(ROWS).enumerate() {
-        let digits = if trial.found.us.is_some() { 2 } else { 0 };
         table.add_row([
             (n + 1).to_string(),
             trial.name.clone(),
@@ -168,7 +203,15 @@ pub fn table(trials: &[Trial], winner: Option<&Trial>) {
     }
 }
 
-/// A schedule with a comment that says what it is.
-pub fn exported(trial: &Trial) -> String {
-    format!("# {}: {}\n{}", trial.name, value(trial), trial.schedule)
+/// The median of a schedule's trials with its unit.
+pub fn median(trials: &[Trial], of: &Trial) -> String {
+    let ranked = records::ranked(trials);
+    let median = ranked.into_iter().find(|r| r.1.schedule == of.schedule).map(|r| r.0);
+    let unit = |value: f64| if of.found.us.is_some() { format!("{value:.2} us") } else { format!("{value:.0} cycles") };
+    median.map_or("-".into(), unit)
+}
+
+/// A schedule with a comment that gives the name of its configuration and the median of its trials.
+pub fn exported(trials: &[Trial], of: &Trial) -> String {
+    format!("# {}: {}\n{}", of.name, median(trials, of), of.schedule)
 }

@@ -201,7 +201,7 @@ fn finish(args: &TuneArgs, space: &Space, outcome: &Outcome) -> Result<ExitCode>
             error
         });
     };
-    let text = trials::exported(best);
+    let text = trials::exported(&outcome.trials, best);
     if let Some(file) = &args.out {
         artifact::write_file(file, &text)?;
         show::note(format_args!("wrote {}", file.display()));

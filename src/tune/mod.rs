@@ -28,6 +28,6 @@ pub use evaluate::{Evaluator, Tamper, serve};
 pub use judge::{Judge, arguments, halved};
 pub use protocol::{Answer, Found, Job, Status, Task};
 pub use records::{Damage, Header, Journal, Record, Run, Runoff, Trial};
-pub use search::{Event, Outcome, Tuner, reason};
+pub use search::{Event, FailedRunoff, Outcome, Tuner, reason};
 pub use space::{Configuration, Knob, Space, format};
 pub use worker::{Place, Worker, WorkerOptions};

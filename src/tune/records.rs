@@ -356,8 +356,8 @@ impl Record {
 /// them decides, by the median of its ratios.
 pub fn winner<'t>(trials: &'t [Trial], runoffs: &[Runoff]) -> Option<&'t Trial> {
     let ranked = ranked(trials);
-    let first = *ranked.first()?;
-    let Some(second) = ranked.get(1).copied() else { return Some(first) };
+    let first = ranked.first()?.1;
+    let Some(second) = ranked.get(1).map(|r| r.1) else { return Some(first) };
     let mut ratios = Vec::new();
     for r in runoffs {
         let [a, b] = r.schedules.each_ref().map(String::as_str);
@@ -371,8 +371,8 @@ pub fn winner<'t>(trials: &'t [Trial], runoffs: &[Runoff]) -> Option<&'t Trial> 
     Some(if !ratios.is_empty() && median(ratios) < 0.0 { second } else { first })
 }
 
-/// A trial of each schedule that has values, the least median first, then the first schedule by its text.
-pub(super) fn ranked(trials: &[Trial]) -> Vec<&Trial> {
+/// Each schedule that has values: their median and one of its trials; the least median first, then the first schedule by its text.
+pub fn ranked(trials: &[Trial]) -> Vec<(f64, &Trial)> {
     let mut of: BTreeMap<&str, (Vec<f64>, &Trial)> = BTreeMap::new();
     for trial in trials {
         let Some(value) = trial.value() else { continue };
@@ -382,7 +382,7 @@ pub(super) fn ranked(trials: &[Trial]) -> Vec<&Trial> {
     }
     let mut all: Vec<(f64, &Trial)> = of.into_values().map(|(values, trial)| (median(values), trial)).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
-    all.into_iter().map(|(_, trial)| trial).collect()
+    all
 }
 
 #[derive(Deserialize)]

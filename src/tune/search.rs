@@ -49,6 +49,20 @@ pub enum Event<'a> {
     },
     /// The best two have been timed in turn.
     Runoff(&'a Runoff),
+    /// The best two could not be timed in turn: their medians decide.
+    RunoffFailed(&'a FailedRunoff),
+}
+
+/// A runoff without a result. No record holds it, so the next run tries it again.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct FailedRunoff {
+    /// The schedules, sorted.
+    pub schedules: [String; 2],
+    /// The schedule that did not compile; none if the measurement failed.
+    pub uncompiled: Option<usize>,
+    /// The status and the error.
+    pub found: Found,
 }
 
 /// A space and how it is searched.
@@ -75,6 +89,8 @@ pub struct Outcome {
     pub trials: Vec<Trial>,
     /// Runoffs between the best two.
     pub runoffs: Vec<Runoff>,
+    /// The runoff of this search, if it failed.
+    pub failed_runoff: Option<FailedRunoff>,
     /// Configurations that were predicted, and why some have no prediction.
     pub predicted: usize,
     /// Reasons and how often they occurred, of configurations that were not tried because they have no prediction.
@@ -89,6 +105,12 @@ impl Outcome {
         winner(&self.trials, &self.runoffs)
     }
 }
+
+/// The name of the jobs of a runoff.
+const RUNOFF: &str = "runoff";
+
+/// None where there is nothing to time in turn.
+type RunoffResult = Option<Result<Runoff, FailedRunoff>>;
 
 type Said<'s> = &'s mut dyn FnMut(&Event<'_>) -> Result<()>;
 
@@ -144,12 +166,7 @@ impl Tuner<'_> {
             }
         }
         if !stop.load(Ordering::Relaxed) {
-            let found = self.runoff(&out, journal.as_deref(), stop)?;
-            if let (Some(runoff), Some(journal)) = (&found, journal) {
-                journal.runoff(runoff.clone())?;
-            }
-            found.iter().try_for_each(|runoff| say(&Event::Runoff(runoff)))?;
-            out.runoffs.extend(found);
+            self.decide(&mut out, journal, stop, say)?;
         }
         out.is_stopped = stop.load(Ordering::Relaxed);
         Ok(out)
@@ -175,7 +192,7 @@ impl Tuner<'_> {
                 match (answer.found.status, answer.found.cycles) {
                     (Status::Stopped, _) => {}
                     (Status::Ok, Some(cycles)) => found.push((c.number, cycles)),
-                    _ => *out.unpredicted.entry(reason(&trial(c, answer))).or_default() += 1,
+                    _ => *out.unpredicted.entry(reason(&answer.found)).or_default() += 1,
                 }
                 say(&Event::Predicted { done: out.predicted, of })
             })?;
@@ -257,11 +274,36 @@ impl Tuner<'_> {
         })
     }
 
+    /// Runs a runoff, and keeps its result or why it has none.
+    fn decide(
+        &mut self,
+        out: &mut Outcome,
+        journal: Option<&mut Journal>,
+        stop: &AtomicBool,
+        say: Said<'_>,
+    ) -> Result<()> {
+        match self.runoff(out, journal.as_deref(), stop)? {
+            Some(Ok(runoff)) => {
+                if let Some(journal) = journal {
+                    journal.runoff(runoff.clone())?;
+                }
+                say(&Event::Runoff(&runoff))?;
+                out.runoffs.push(runoff);
+            }
+            Some(Err(failed)) => {
+                say(&Event::RunoffFailed(&failed))?;
+                out.failed_runoff = Some(failed);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
     /// Times the best two in turn, unless there is no device or the record has a runoff between them.
-    fn runoff(&mut self, out: &Outcome, journal: Option<&Journal>, stop: &AtomicBool) -> Result<Option<Runoff>> {
+    fn runoff(&mut self, out: &Outcome, journal: Option<&Journal>, stop: &AtomicBool) -> Result<RunoffResult> {
         let Some((_, folder)) = &self.clock else { return Ok(None) };
         let (folder, best) = (folder.clone(), ranked(&out.trials));
-        let [first, second, ..] = best.as_slice() else { return Ok(None) };
+        let [(_, first), (_, second), ..] = best.as_slice() else { return Ok(None) };
         let mut schedules = [first.schedule.clone(), second.schedule.clone()];
         schedules.sort();
         if journal.is_some_and(|j| j.record().runoffs.iter().any(|r| r.schedules == schedules)) {
@@ -272,7 +314,7 @@ impl Tuner<'_> {
             is_tested,
             seed,
             folders,
-            ..Job::new(number, task, "runoff", schedule)
+            ..Job::new(number, task, RUNOFF, schedule)
         };
         let mut folders = Vec::new();
         let mut place = (self.place)();
@@ -280,14 +322,24 @@ impl Tuner<'_> {
             let own = vec![folder.join(format!("runoff-{n}"))];
             folders.extend(own.iter().cloned());
             let job = of(n as u64, Task::Compile, schedule, own);
-            if place.ask(&job, stop)?.found.status != Status::Ok {
-                return Ok(None);
+            let found = place.ask(&job, stop)?.found;
+            if found.status != Status::Ok {
+                return Ok(failed(schedules, Some(n), found));
             }
         }
         let job = of(2, Task::Runoff, &schedules[0], folders);
         let answer = self.asked(&job, stop)?;
-        Ok(answer.ratio.map(|ratio| Runoff { schedules, ratio }))
+        Ok(match answer.ratio {
+            Some(ratio) => Some(Ok(Runoff { schedules, ratio })),
+            None => failed(schedules, None, answer.found),
+        })
     }
+}
+
+/// A runoff that failed; none where an interrupt stopped it.
+fn failed(schedules: [String; 2], uncompiled: Option<usize>, found: Found) -> RunoffResult {
+    let is_stopped = found.status == Status::Stopped;
+    (!is_stopped).then_some(Err(FailedRunoff { schedules, uncompiled, found }))
 }
 
 fn job((space, seed): (&Space, u64), number: u64, task: Task, c: &Configuration, folders: Vec<PathBuf>) -> Job {
@@ -317,17 +369,16 @@ fn trial(configuration: &Configuration, answer: Answer) -> Trial {
     Trial { name: configuration.name.clone(), found: answer.found, schedule: configuration.text.clone() }
 }
 
-/// The trial with the least value, the first of equal ones.
+/// The schedule with the least median.
 fn best(trials: &[Trial]) -> Option<&Trial> {
-    let valued = trials.iter().filter_map(|t| Some((t.value()?, t)));
-    valued.reduce(|a, b| if b.0 < a.0 { b } else { a }).map(|(_, t)| t)
+    ranked(trials).first().map(|r| r.1)
 }
 
-/// Why a trial has no value, as counts are kept: `refused [split.2]: ..`.
-pub fn reason(trial: &Trial) -> String {
-    let code = trial.found.code.as_ref().map_or(String::new(), |code| format!(" [{code}]"));
-    let error = trial.found.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
-    format!("{}{code}{error}", trial.found.status.name())
+/// Why a trial or a runoff has no value, as counts are kept: `refused [split.2]: ..`.
+pub fn reason(found: &Found) -> String {
+    let code = found.code.as_ref().map_or(String::new(), |code| format!(" [{code}]"));
+    let error = found.error.as_ref().map_or(String::new(), |error| format!(": {error}"));
+    format!("{}{code}{error}", found.status.name())
 }
 
 #[cfg(test)]
@@ -402,7 +453,10 @@ mod tests {
         assert_eq!(names(&outcome.trials), wanted);
         assert_eq!(outcome.winner().unwrap().name, "a=3 b=2");
         assert_eq!((said.len(), said[0].as_str(), said[6].as_str()), (7, "planned 6 0", "6 a=3 b=2"));
-        assert_eq!(reason(outcome.trials.iter().find(|t| t.found.status == Refused).unwrap()), "refused: unlucky");
+        assert_eq!(
+            reason(&outcome.trials.iter().find(|t| t.found.status == Refused).unwrap().found),
+            "refused: unlucky"
+        );
     }
 
     #[test]
@@ -429,6 +483,43 @@ mod tests {
         assert!(runoff.schedules.is_sorted());
         // The first in the order of the texts is twice as fast.
         assert_eq!(outcome.winner().unwrap().schedule, runoff.schedules[0]);
+    }
+
+    /// Answers as [`Product`], except that runoffs end with this status.
+    struct NoRunoff(Task, Status);
+
+    impl Place for NoRunoff {
+        fn ask(&mut self, job: &Job, stop: &AtomicBool) -> Result<Answer> {
+            match job.name == RUNOFF && job.task == self.0 {
+                true => Ok(Answer::because(job.number, self.1, "the clock fails")),
+                false => Product.ask(job, stop),
+            }
+        }
+    }
+
+    #[test]
+    fn a_runoff_that_fails_is_said_and_the_medians_decide() {
+        let space = space("3,20", "2,5");
+        let run = |task: Task, status: Status| {
+            let place = move || Box::new(NoRunoff(task, status)) as Box<dyn Place>;
+            let clock = Some((place(), "/nowhere".into()));
+            let tuner = Tuner { space: &space, trials: 4, jobs: 2, seed: 1, place: &place, clock };
+            let mut said = 0;
+            let outcome = tuner.run(None, &AtomicBool::new(false), &mut |event| {
+                said += usize::from(matches!(event, Event::RunoffFailed(_)));
+                Ok(())
+            });
+            (outcome.unwrap(), said)
+        };
+        for (task, uncompiled) in [(Task::Runoff, None), (Task::Compile, Some(0))] {
+            let (outcome, said) = run(task, Status::Failed);
+            let failed = outcome.failed_runoff.as_ref().unwrap();
+            assert_eq!((failed.uncompiled, reason(&failed.found).as_str()), (uncompiled, "failed: the clock fails"));
+            assert!(outcome.runoffs.is_empty() && failed.schedules.is_sorted() && said == 1, "{outcome:?}");
+            assert_eq!(outcome.winner().unwrap().name, "a=3 b=2");
+        }
+        let (stopped, said) = run(Task::Runoff, Status::Stopped);
+        assert!(stopped.failed_runoff.is_none() && said == 0, "{stopped:?}");
     }
 
     #[test]
