@@ -42,6 +42,30 @@ const SAFE: [(Dtype, DType); 11] = [
     (Dtype::I64, DType::S64),
 ];
 
+/// The format of a file and its name of an element type.
+enum Format {
+    Npy(&'static str),
+    Safetensors(Dtype),
+}
+
+impl Format {
+    /// Of a file to write, by the end of its name.
+    fn of(path: &Path, dtype: DType, wrong: &dyn Fn(String) -> Error) -> Result<Format> {
+        match path.extension().and_then(|e| e.to_str()) {
+            Some("npy") => {
+                let none =
+                    || wrong(format!(".npy has no type {dtype}")).help("a .safetensors file has bf16, e4m3 and e5m2");
+                NPY.iter().find(|(_, own)| *own == dtype).map(|(form, _)| Format::Npy(form)).ok_or_else(none)
+            }
+            Some("safetensors") => {
+                let none = || wrong(format!(".safetensors has no type {dtype}"));
+                SAFE.iter().find(|(_, own)| *own == dtype).map(|(d, _)| Format::Safetensors(*d)).ok_or_else(none)
+            }
+            _ => Err(wrong("the name ends in neither .npy nor .safetensors".into())),
+        }
+    }
+}
+
 impl Array {
     /// Reads an array from a `.npy` file, or a tensor from a `.safetensors` file, whose name is then needed where the file holds
     /// several.
@@ -72,32 +96,34 @@ impl Array {
     /// integers.
     pub fn write(&self, path: &Path, tensor: &str) -> Result<()> {
         let wrong = |why: String| Error::input(Code::ArrayFile, format!("{}: {why}", path.display()));
-        let bytes = match path.extension().and_then(|e| e.to_str()) {
-            Some("npy") => self.to_npy(&wrong)?,
-            Some("safetensors") => self.to_safe(tensor, &wrong)?,
-            _ => return Err(wrong("the name ends in neither .npy nor .safetensors".into())),
+        let bytes = match Format::of(path, self.dtype, &wrong)? {
+            Format::Npy(form) => self.to_npy(form, &wrong)?,
+            Format::Safetensors(dtype) => self.to_safe(dtype, tensor, &wrong)?,
         };
         File::create(path).and_then(|mut f| f.write_all(&bytes)).map_err(|e| wrong(e.to_string()))
     }
 
+    /// Checks that [`Array::write`] has a format for a file of this name and for elements of this type.
+    ///
+    /// # Errors
+    /// `array.file` as for [`Array::write`].
+    pub fn check_name(path: &Path, dtype: DType) -> Result<()> {
+        let wrong = |why: String| Error::input(Code::ArrayFile, format!("{}: {why}", path.display()));
+        Format::of(path, dtype, &wrong).map(|_| ())
+    }
+
     /// NEP 1's version 1.0: the header ends at a multiple of 64 bytes.
-    fn to_npy(&self, wrong: &dyn Fn(String) -> Error) -> Result<Vec<u8>> {
-        let found = NPY.iter().find(|(_, own)| *own == self.dtype);
-        let form = found.ok_or_else(|| {
-            wrong(format!(".npy has no type {}", self.dtype)).help("a .safetensors file has bf16, e4m3 and e5m2")
-        })?;
+    fn to_npy(&self, form: &str, wrong: &dyn Fn(String) -> Error) -> Result<Vec<u8>> {
         let extents: String = self.shape.iter().map(|n| format!("{n}, ")).collect();
         let order = if self.dtype.bits() > 8 { '<' } else { '|' };
-        let mut header = format!("{{'descr': '{order}{}', 'fortran_order': False, 'shape': ({extents}), }}", form.0);
+        let mut header = format!("{{'descr': '{order}{form}', 'fortran_order': False, 'shape': ({extents}), }}");
         header.push_str(&" ".repeat(63 - (MAGIC.len() + 4 + header.len()) % 64));
         header.push('\n');
         let length = u16::try_from(header.len()).map_err(|_| wrong("it has too many dimensions".into()))?;
         Ok([MAGIC, &[1, 0], &length.to_le_bytes(), header.as_bytes(), &self.bytes].concat())
     }
 
-    fn to_safe(&self, tensor: &str, wrong: &dyn Fn(String) -> Error) -> Result<Vec<u8>> {
-        let found = SAFE.iter().find(|(_, own)| *own == self.dtype);
-        let dtype = found.ok_or_else(|| wrong(format!(".safetensors has no type {}", self.dtype)))?.0;
+    fn to_safe(&self, dtype: Dtype, tensor: &str, wrong: &dyn Fn(String) -> Error) -> Result<Vec<u8>> {
         let view = TensorView::new(dtype, self.shape.clone(), &self.bytes).map_err(|e| wrong(e.to_string()))?;
         safetensors::serialize([(tensor, view)], None).map_err(|e| wrong(e.to_string()))
     }

@@ -210,13 +210,13 @@ fn is_partial(path: &Path) -> bool {
     path.file_name().and_then(|name| name.to_str()).is_some_and(files::is_partial)
 }
 
-fn cannot(folder: &Path, e: &std::io::Error) -> Error {
+pub(super) fn cannot(folder: &Path, e: &std::io::Error) -> Error {
     Error::machine(Code::CacheOpen, format!("the cache {} cannot be used: {e}", folder.display()))
         .help("name another folder; for the command line, WARPLOOM_CACHE=FOLDER, or WARPLOOM_CACHE=off for none")
 }
 
 /// Creates a folder with access for its owner alone.
-fn make_private(folder: &Path) -> Result<()> {
+pub(super) fn make_private(folder: &Path) -> Result<()> {
     if folder.is_file() {
         let message = format!("the cache {} is a file, not a folder", folder.display());
         return Err(Error::machine(Code::CacheOpen, message).help("WARPLOOM_CACHE=FOLDER names another one"));

@@ -22,6 +22,31 @@ pub fn write_file(file: &Path, text: &str) -> Result<()> {
     write_text(folder, name, text)
 }
 
+/// Checks that [`write_file`] can write a file, before the work whose result the file is to hold. The check leaves no file and no folder
+/// behind.
+///
+/// # Errors
+/// `artifact.write` where the path names no file, or where the nearest folder that exists is none or refuses new files.
+pub fn check_file(file: &Path) -> Result<()> {
+    let (folder, name) = split(file)?;
+    if file.is_dir() {
+        let message = format!("{} is a folder, and a file is to be written", file.display());
+        return Err(Error::input(Code::ArtifactWrite, message).help(format!("{}", file.join("NAME").display())));
+    }
+    let nearest = folder.ancestors().map(|f| if f.as_os_str().is_empty() { Path::new(".") } else { f });
+    let nearest = nearest.into_iter().find(|f| f.exists()).unwrap_or(Path::new("."));
+    if !nearest.is_dir() {
+        let message = format!("{} is a file, not a folder: {} cannot be in it", nearest.display(), file.display());
+        return Err(Error::input(Code::ArtifactWrite, message).help("a name in another folder"));
+    }
+    let probe = nearest.join(partial(name));
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&probe);
+    let made = made.and_then(|_| std::fs::remove_file(&probe));
+    made.map_err(|e| {
+        cannot_write(file, &e).help(format!("a folder that takes new files; {} takes none", nearest.display()))
+    })
+}
+
 /// Writes a file into a folder, and creates the folder if necessary. Readers see the old file or the complete new file.
 pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
     if folder.is_file() {
@@ -76,13 +101,16 @@ pub(super) fn is_partial(name: &str) -> bool {
     name.contains(PARTIAL)
 }
 
-/// Writes a file under a temporary name that no other call uses, syncs it and renames it.
-pub(super) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+/// A name for an unfinished file that no other call uses.
+fn partial(name: &str) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(format!("{PARTIAL}{}-{number}", std::process::id()));
-    let partial = path.with_file_name(name);
+    format!("{name}{PARTIAL}{}-{number}", std::process::id())
+}
+
+/// Writes a file under a temporary name that no other call uses, syncs it and renames it.
+pub(super) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let partial = path.with_file_name(partial(&path.file_name().unwrap_or_default().to_string_lossy()));
     let written = std::fs::File::create(&partial).and_then(|mut file| {
         file.write_all(bytes)?;
         file.sync_all()
@@ -92,4 +120,27 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
         let _ = std::fs::remove_file(&partial);
     }
     renamed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_finds_what_cannot_be_written_and_leaves_nothing_behind() {
+        let folder = std::env::temp_dir().join(format!("warploom-check-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir(&folder).unwrap();
+        let file = folder.join("a.loom");
+        std::fs::write(&file, "kept").unwrap();
+        check_file(&file).unwrap();
+        check_file(&folder.join("new/deep/b.loom")).unwrap();
+        for wrong in [folder.clone(), file.join("b.loom"), folder.join("..")] {
+            let error = check_file(&wrong).unwrap_err();
+            assert_eq!((error.code(), error.fault()), (Code::ArtifactWrite, crate::error::Fault::Input), "{error}");
+        }
+        let left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!((left, std::fs::read_to_string(&file).unwrap()), (vec!["a.loom".into()], "kept".to_string()));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
 }

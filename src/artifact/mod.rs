@@ -11,15 +11,17 @@ mod files;
 pub mod launcher;
 mod manifest;
 mod packed;
+mod workspace;
 
 use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
 pub use cache::Cache;
-pub use files::{write_file, write_text};
+pub use files::{check_file, write_file, write_text};
 pub(crate) use manifest::checksum;
 pub use manifest::{CubinEntry, File, MANIFEST, Manifest, VERSION, VariantEntry};
 use std::collections::BTreeSet;
 use std::path::Path;
+pub use workspace::Workspace;
 
 /// The extension of an artefact in one file.
 pub const EXTENSION: &str = "warploom";

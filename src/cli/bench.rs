@@ -84,7 +84,9 @@ fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
             true => out.push(Subject::new(name, schedule)),
             false => {
                 for size in &sizes {
-                    out.push(Subject::new(name.clone(), schedule.resized(size)?));
+                    let resized = schedule.resized(size);
+                    let resized = resized.map_err(|e| e.within(format!("at another size: {}", file.display())))?;
+                    out.push(Subject::new(name.clone(), resized));
                 }
             }
         }

@@ -6,8 +6,9 @@ use super::{cache, show};
 use crate::artifact::{self, Artifact, EXTENSION, MANIFEST, Variant};
 use crate::build::Builder;
 use crate::error::{Code, Error, Result};
-use crate::gemm;
+use crate::loom::Schedule;
 use crate::target::Target;
+use crate::tune::{self, Record};
 use clap::Args;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,10 @@ pub struct BuildArgs {
     /// has wgmma for the types, else for sm_90.
     #[arg(long, value_name = "CHIPS", value_delimiter = ',')]
     target: Vec<String>,
+    /// Take the best steps of this record of `warploom tune` for --gemm, or for a line `recommend` of a file, where the record is of the
+    /// program and the chip; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    records: Vec<PathBuf>,
     /// The folder to write; a name that ends in `.warploom` is a single file.
     #[arg(short, long, value_name = "PATH")]
     out: PathBuf,
@@ -52,6 +57,9 @@ pub struct BuildArgs {
 
 /// Compiles all schedules, then writes the artefact.
 pub fn run(args: &BuildArgs) -> Result<ExitCode> {
+    if is_packed(&args.out) {
+        artifact::check_file(&args.out)?;
+    }
     if (args.rust || args.c) && is_packed(&args.out) {
         let message = format!("launchers are files of a folder, and {} is one file", args.out.display());
         return Err(Error::input(Code::CliArtifact, message).help("-o FOLDER"));
@@ -78,8 +86,9 @@ pub fn run(args: &BuildArgs) -> Result<ExitCode> {
 /// Adds the schedules of all files, then those of all GEMMs.
 fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
     let targets = args.target.iter().map(|name| Target::parse(name)).collect::<Result<Vec<_>>>()?;
+    let records = input::records(&args.records)?;
     for file in &args.files {
-        of_file(file, &targets, &args.sizes, builder)?;
+        of_file(file, &targets, (&args.sizes, &records), builder)?;
     }
     for sizes in &args.gemm {
         for (types, layout) in args.dtype.iter().flat_map(|types| args.layout.iter().map(move |layout| (types, layout)))
@@ -87,8 +96,10 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
             let product = input::product(&sizes.0, types, layout)?;
             let own = [product.default_target()];
             for target in if targets.is_empty() { &own } else { &targets[..] } {
-                let schedule = gemm::recommend(&product, target)?;
-                builder.schedule(input::title(&schedule).replace(' ', "_"), schedule);
+                let schedule = tune::recommend(&product, target, &records)?;
+                let title = input::title(&schedule);
+                note_unused(&schedule, &records, &title)?;
+                builder.schedule(title.replace(' ', "_"), schedule);
             }
         }
     }
@@ -96,14 +107,20 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
 }
 
 /// Adds one schedule of a file for each chip and size; without them, for the file's own chip and size.
-fn of_file(file: &Path, targets: &[Target], sizes: &[Sizes], builder: &mut Builder) -> Result<()> {
+fn of_file(
+    file: &Path,
+    targets: &[Target],
+    (sizes, records): (&[Sizes], &[Record]),
+    builder: &mut Builder,
+) -> Result<()> {
     let within = |e: Error| e.within(format!("reading {}", file.display()));
     let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("kernel");
     // `None` is the file's own chip.
     let own = [None];
     let targets: Vec<Option<Target>> = targets.iter().copied().map(Some).collect();
     for target in if targets.is_empty() { &own } else { &targets[..] } {
-        let schedule = input::read(file, *target).map_err(within)?;
+        let schedule = input::text(file).and_then(|text| tune::parse(&text, *target, records)).map_err(within)?;
+        note_unused(&schedule, records, &file.display().to_string())?;
         for Sizes(sizes) in sizes {
             let words: Vec<String> = sizes.iter().map(i64::to_string).collect();
             builder.schedule(format!("{stem}_{}", words.join("x")), schedule.resized(sizes).map_err(within)?);
@@ -115,8 +132,16 @@ fn of_file(file: &Path, targets: &[Target], sizes: &[Sizes], builder: &mut Build
     Ok(())
 }
 
+/// A note if records are given and a schedule has no steps from them.
+fn note_unused(schedule: &Schedule, records: &[Record], name: &str) -> Result<()> {
+    if let Some(note) = input::unused(schedule, records)? {
+        show::note(format_args!("{name}: {note}"));
+    }
+    Ok(())
+}
+
 /// Whether the path names an artefact in one file.
-fn is_packed(out: &Path) -> bool {
+pub fn is_packed(out: &Path) -> bool {
     out.extension().is_some_and(|e| e == EXTENSION)
 }
 

@@ -2,6 +2,7 @@
 
 use super::{memory, show};
 use crate::array::Array;
+use crate::artifact;
 use crate::error::{Code, Error, Result};
 use crate::ir::{Buffer, BufferId, Func, Scope, layout, visit};
 use crate::loom::Schedule;
@@ -79,18 +80,36 @@ pub fn read(program: &Func, files: &[Filed], arrays: &mut [Array]) -> Result<()>
     Ok(())
 }
 
-/// Writes outputs of a program to files.
+/// The position of the output of a file, which has no strides.
+fn output(program: &Func, file: &Filed) -> Result<usize> {
+    let n = position(program, file, true)?;
+    let buffer = program.buffer(program.params[n]);
+    if buffer.strides.is_some() {
+        let message = format!("output {} has strides, and no file holds gaps", buffer.name);
+        return Err(Error::input(Code::CliParameter, message));
+    }
+    Ok(n)
+}
+
+/// Checks before a run that [`write`] can write the outputs.
+pub fn check_outputs(program: &Func, files: &[Filed]) -> Result<()> {
+    for file in files {
+        let n = output(program, file)?;
+        Array::check_name(&file.path, program.buffer(program.params[n]).dtype)?;
+        artifact::check_file(&file.path)?;
+    }
+    Ok(())
+}
+
+/// Writes outputs of a program to files, and creates their folders if necessary.
 pub fn write(program: &Func, files: &[Filed], arrays: &[Array]) -> Result<()> {
     for file in files {
-        let n = position(program, file, true)?;
-        let buffer = program.buffer(program.params[n]);
-        if buffer.strides.is_some() {
-            return Err(Error::input(
-                Code::CliParameter,
-                format!("output {} has strides, and no file holds gaps", buffer.name),
-            ));
-        }
+        let n = output(program, file)?;
         let name = file.tensor.as_deref().unwrap_or(&file.parameter);
+        if let Some(folder) = file.path.parent() {
+            // A folder that cannot be created is an error of the file in it.
+            let _ = std::fs::create_dir_all(folder);
+        }
         arrays[n].write(&file.path, name)?;
         show::note(format_args!("wrote {}", file.path.display()));
     }

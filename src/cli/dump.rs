@@ -2,7 +2,7 @@
 
 use super::colour::{self, Text};
 use super::input::What;
-use super::{data, pager, show, source};
+use super::{build, data, pager, show, source};
 use crate::artifact::{self, Artifact, Variant};
 use crate::assemble::{self, Ptxas};
 use crate::codegen;
@@ -26,8 +26,9 @@ pub struct DumpArgs {
     /// With `lowered`: the program after each pass, or after the named one.
     #[arg(long, value_name = "PASS", num_args = 0..=1, default_missing_value = "all")]
     passes: Option<String>,
-    /// Write the PTX and a manifest of everything that a launch needs into this folder, instead of printing.
-    #[arg(long, value_name = "DIR", conflicts_with_all = ["emit", "passes"])]
+    /// Write the PTX and a manifest of everything that a launch needs into this folder, instead of printing; a name that ends in `.warploom`
+    /// is a single file.
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["emit", "passes"])]
     out: Option<PathBuf>,
     /// Add `.file` and `.loc` directives to the PTX, which lead from each instruction to its line in the lowered text: Nsight Compute
     /// then shows the loops. With --out, the lowered text is written beside the PTX; machine code names the lines, too.
@@ -65,6 +66,8 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     stages.dedup();
     check_passes(args.passes.as_deref(), &stages)?;
     check_lines(args, &stages)?;
+    let packed = args.out.as_deref().filter(|out| build::is_packed(out));
+    packed.map_or(Ok(()), artifact::check_file)?;
     let own = if args.what.asks_for_chip() { data::own_chip() } else { None };
     let schedule = args.what.schedule(own)?;
     args.what.unused_records(&schedule)?.into_iter().for_each(show::note);
@@ -85,12 +88,18 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the PTX, its manifest and, with debug lines, the lowered text into a folder.
+/// Writes the PTX, its manifest and, with debug lines, the lowered text into a folder; or the artefact as one file.
 fn write(folder: &Path, schedule: &Schedule, lines: bool) -> Result<ExitCode> {
     let kernels = compiled(schedule, lines)?;
     let name = source::file_name(&kernels.name);
     let variant = Variant::new(kernels, schedule.resolved()?.to_string(), codegen::llvm_version());
-    let manifest = Artifact::new(vec![variant]).write(folder)?;
+    let artifact = Artifact::new(vec![variant]);
+    if build::is_packed(folder) {
+        artifact.write_packed(folder)?;
+        show::note(format_args!("wrote {}", folder.display()));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let manifest = artifact.write(folder)?;
     let files = manifest.variants.iter().flat_map(|v| v.files()).map(|file| file.name.clone());
     let mut names: Vec<String> = files.chain([artifact::MANIFEST.to_string()]).collect();
     if lines {
@@ -110,6 +119,11 @@ fn compiled(schedule: &Schedule, lines: bool) -> Result<Kernels> {
 
 /// That there is PTX, or machine code, for debug lines.
 fn check_lines(args: &DumpArgs, stages: &[Emit]) -> Result<()> {
+    if let Some(out) = args.out.as_deref().filter(|out| args.lines && build::is_packed(out)) {
+        let message =
+            format!("--lines writes the lowered text as a file of the folder, and {} is one file", out.display());
+        return Err(Error::input(Code::CliLines, message).help("--out DIR --lines"));
+    }
     if !args.lines || args.out.is_some() || stages.iter().any(|s| matches!(s, Emit::Ptx | Emit::Sass | Emit::Llvm)) {
         return Ok(());
     }

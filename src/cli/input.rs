@@ -150,12 +150,7 @@ impl What {
 
     /// A note if records are given and the schedule has no steps from them.
     pub fn unused_records(&self, schedule: &Schedule) -> Result<Option<&'static str>> {
-        let records = records(&self.records)?;
-        let found = tune::recorded(&schedule.program, &schedule.target, &records)?;
-        let is_used = records.is_empty() || found.is_some_and(|found| schedule.steps.starts_with(&found.steps));
-        Ok((!is_used).then_some(
-            "the steps are not from a record: none is of this program and chip, or the text has no line `recommend`",
-        ))
+        unused(schedule, &records(&self.records)?)
     }
 
     /// The space of schedules for the tuner: a file with knobs, or the candidates of --gemm or of a line `recommend`; `own` is the chip
@@ -326,6 +321,15 @@ fn dtype(name: &str) -> Result<DType> {
 /// Reads records.
 pub fn records(files: &[PathBuf]) -> Result<Vec<Record>> {
     files.iter().map(|file| Record::read(file)).collect()
+}
+
+/// A note if there are records and the schedule has no steps from them.
+pub fn unused(schedule: &Schedule, records: &[Record]) -> Result<Option<&'static str>> {
+    let found = tune::recorded(&schedule.program, &schedule.target, records)?;
+    let is_used = records.is_empty() || found.is_some_and(|found| schedule.steps.starts_with(&found.steps));
+    Ok((!is_used).then_some(
+        "the steps are not from a record: none is of this program and chip, or the text has no line `recommend`",
+    ))
 }
 
 /// The space of a text with knobs; of one with a line `recommend` instead the candidates of its GEMM.

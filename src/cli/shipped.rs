@@ -4,7 +4,7 @@ use super::data::{self, Place};
 use super::{build, show, values};
 #[cfg(feature = "runtime")]
 use crate::array::Array;
-use crate::artifact::{Artifact, EXTENSION, MANIFEST, Variant};
+use crate::artifact::{Artifact, MANIFEST, Variant};
 use crate::error::{Code, Error, Result};
 #[cfg(feature = "runtime")]
 use crate::kernel::Arg;
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 
 /// Whether the path is an artefact: a folder with a manifest, or a file with the extension of artefacts.
 pub fn is_artifact(path: &Path) -> bool {
-    path.extension().is_some_and(|e| e == EXTENSION) || path.join(MANIFEST).is_file()
+    build::is_packed(path) || path.join(MANIFEST).is_file()
 }
 
 /// Which variant to run, and on which data.
@@ -37,6 +37,7 @@ pub fn run(request: &Request, place: &Place) -> Result<ExitCode> {
     let artifact = Artifact::read(request.path)?;
     let variant = chosen(request, &artifact, place)?;
     let schedule = Schedule::parse(&variant.schedule)?;
+    data::check_outputs(&schedule.program, request.outputs)?;
     let mut arrays = data::arguments(&schedule.program, request.seed)?;
     data::read(&schedule.program, request.inputs, &mut arrays)?;
     values::set(&schedule.program, request.values, &mut arrays)?;

@@ -4,8 +4,8 @@
 use super::data;
 use super::input::What;
 use super::trials::{self, Shown};
-use super::{input, memory, show};
-use crate::artifact;
+use super::{cache, input, memory, show};
+use crate::artifact::{self, Workspace};
 use crate::assemble::Folder;
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
@@ -118,6 +118,7 @@ impl Clock {
 
 /// Tunes.
 pub fn run(args: &TuneArgs) -> Result<ExitCode> {
+    args.out.as_deref().map_or(Ok(()), artifact::check_file)?;
     let clock = Clock::of(args.device.as_deref())?;
     let space = args.what.space(clock.target)?;
     if !clock.runs(space.target()) {
@@ -141,6 +142,32 @@ pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     finish(args, &space, &outcome)
 }
 
+/// The folder of compiled kernels that wait for the clock.
+enum Scratch {
+    /// In the user's cache, where the next tuner removes it if this process is killed.
+    Cache(Workspace),
+    /// In the temporary folder, without a cache.
+    Temporary(Folder),
+}
+
+impl Scratch {
+    fn new() -> Result<Scratch> {
+        match cache::of_user().map(|cache| cache.workspace()) {
+            Some(Ok(workspace)) => return Ok(Scratch::Cache(workspace)),
+            Some(Err(e)) => show::note(e.message()),
+            None => {}
+        }
+        Folder::new().map(Scratch::Temporary)
+    }
+
+    fn path(&self) -> &Path {
+        match self {
+            Scratch::Cache(workspace) => workspace.path(),
+            Scratch::Temporary(folder) => folder.path(),
+        }
+    }
+}
+
 /// Searches with worker processes.
 fn searched(
     args: &TuneArgs,
@@ -161,10 +188,11 @@ fn searched(
     };
     let plain = options(None, limit(share.max(LEAST_MEMORY_BYTES)));
     let measuring = options(clock.ordinal.as_deref(), limit(u64::MAX));
-    let folder = Folder::new()?;
+    // Without a device no kernels are written.
+    let scratch = clock.ordinal.as_ref().map(|_| Scratch::new()).transpose()?;
     let place = || Box::new(Worker::new(&plain)) as Box<dyn Place + '_>;
-    let measure = || (Box::new(Worker::new(&measuring)) as Box<dyn Place + '_>, folder.path().to_path_buf());
-    let clock = clock.ordinal.as_ref().map(|_| measure());
+    let measure = |s: &Scratch| (Box::new(Worker::new(&measuring)) as Box<dyn Place + '_>, s.path().to_path_buf());
+    let clock = scratch.as_ref().map(measure);
     let tuner = Tuner { space, trials: args.trials as usize, jobs, seed: args.seed, place: &place, clock };
     let mut shown = Shown::new(args.json);
     let outcome = tuner.run(journal, stop, &mut |event| shown.event(event));

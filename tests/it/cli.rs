@@ -264,6 +264,62 @@ fn dump_prints_every_stage() {
     assert!(printed.contains("# after bind") && !printed.contains("# after compact"), "{printed}");
 }
 
+/// `dump --out` writes what `build -o` does: a folder, or one file by its name.
+#[test]
+fn dump_writes_one_file_where_its_name_says_so() {
+    let folder = std::env::temp_dir().join(format!("warploom-dump-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("one.warploom");
+    let name = path.to_str().unwrap();
+    good(&["dump", "examples/vec_add.loom", "--out", name]);
+    assert!(path.is_file() && good(&["inspect", name]).contains("vec_add"));
+    let (status, error) = bad(&["dump", "examples/vec_add.loom", "--out", name, "--lines"]);
+    assert!(status == Some(2) && error.contains("[cli.lines]") && error.contains("--out DIR --lines"), "{error}");
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Files that cannot be written are refused before the run, with the file's name.
+#[test]
+fn outputs_of_a_run_are_checked_first() {
+    let folder = std::env::temp_dir().join(format!("warploom-outputs-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let name = |file: &str| format!("C={}/{file}", folder.display());
+    let run = |output: &str| output_of(&["run", "examples/vec_add.loom", "--device", "sim", "--output", output]);
+    std::fs::create_dir(folder.join("folder.npy")).unwrap();
+    for (output, code) in [
+        (name("a.txt"), "[array.file]"),
+        (name("folder.npy"), "[artifact.write]"),
+        (name("a.npy").replace("C=", "A="), "[cli.parameter]"),
+    ] {
+        let (text, error) = run(&output);
+        assert!(error.contains(code) && !text.contains("checked against f64"), "{output}: {text}{error}");
+    }
+    let (text, error) = run(&name("new/c.npy"));
+    assert!(text.contains("checked against f64") && folder.join("new/c.npy").is_file(), "{text}{error}");
+    let left = std::fs::read_dir(&folder).unwrap().count();
+    assert_eq!(left, 2);
+    std::fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Standard output and standard error.
+fn output_of(arguments: &[&str]) -> (String, String) {
+    let out = output(arguments);
+    (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+}
+
+#[test]
+fn sizes_that_a_file_does_not_take_are_refused_with_its_name() {
+    let (file, folder) = ("examples/softmax.loom", std::env::temp_dir().join("never-written"));
+    for command in [
+        vec!["bench", file, "--sizes", "64", "--device", "sim"],
+        vec!["build", file, "--sizes", "64", "-o", folder.to_str().unwrap()],
+    ] {
+        let (status, error) = bad(&command);
+        assert!(status == Some(1) && error.contains(file), "{command:?}: {error}");
+    }
+    assert!(!folder.exists());
+}
+
 #[test]
 fn cost_reports_are_text_or_json() {
     let text = good(&["explain", "--cost", "examples/gpu_v3.loom"]);

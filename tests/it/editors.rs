@@ -42,6 +42,9 @@ fn rules() -> Vec<Rule> {
     let families: Vec<&str> = words::families().into_iter().rev().collect();
     vec![
         pattern("comment.line.number-sign", "Comment", "#.*$", "#.*$"),
+        // The name of a knob: `{rows: 8,16}`, and `{rows}` elsewhere.
+        pattern("variable.other.knob", "Identifier", r"(?<=\{)\s*[A-Za-z_]\w*(?=\s*[:}])", r"{\s*\zs\h\w*\ze\s*[:}]"),
+        pattern("punctuation.section.braces", "Delimiter", r"[{}]", r"[{}]"),
         list("keyword.control.step", "Statement", Class::Step.words(), FIRST, END),
         list("keyword.other.program", "Keyword", Class::Keyword.words(), ALONE, END),
         list("constant.language.target", "Constant", Class::Target.words(), ALONE, END),
@@ -203,5 +206,8 @@ fn the_extension_is_whole() {
     assert_eq!((&language["id"], &grammar["language"]), (&json!("loom"), &json!("loom")));
     assert_eq!(language["extensions"], json!([".loom"]));
     assert_eq!(read(grammar["path"].as_str().unwrap())["scopeName"], grammar["scopeName"]);
-    assert_eq!(read(language["configuration"].as_str().unwrap())["comments"]["lineComment"], "#");
+    let configuration = read(language["configuration"].as_str().unwrap());
+    assert_eq!(configuration["comments"]["lineComment"], "#");
+    // Brackets that a text may hold: indices, arguments, knobs.
+    assert_eq!(configuration["brackets"], json!([["[", "]"], ["(", ")"], ["{", "}"]]));
 }

@@ -291,6 +291,46 @@ fn records_are_listed_verified_merged_and_exported() {
     assert!(status == Some(1) && error.contains("[tune.mismatch]") && error.contains("another program"), "{error}");
 }
 
+/// A schedule that was tried several times counts by its median: one lucky trial does not rank it first.
+#[test]
+fn a_table_of_trials_ranks_medians() {
+    let (file, record) = (File::new("medians", SPACE), Temporary::new("medians"));
+    tuned(&["--record", record.name(), file.name()], "");
+    let mut read = Record::read(&record.0).unwrap();
+    read.trials.retain(|t| t.value().is_some());
+    read.trials.truncate(2);
+    let [mut lucky, mut steady] = [read.trials[0].clone(), read.trials[1].clone()];
+    read.trials.clear();
+    for (first, second) in [(10.0, 15.0), (30.0, 16.0)] {
+        (lucky.found.us, steady.found.us) = (Some(first), Some(second));
+        read.trials.extend([lucky.clone(), steady.clone()]);
+    }
+    std::fs::write(&record.0, read.text().unwrap()).unwrap();
+    let text = good(&["records", "show", record.name()]);
+    let rows: Vec<&str> = text.lines().filter(|l| l.starts_with("│ ") && !l.contains("configuration")).collect();
+    let [first, second] = rows[..] else { panic!("{text}") };
+    assert!(first.contains(&steady.name) && first.contains(" 15.50 ") && first.contains(" 1.000 "), "{text}");
+    assert!(second.contains(&lucky.name) && second.contains(" 20.00 ") && second.contains(" 1.290 "), "{text}");
+    let exported = good(&["records", "export", record.name()]);
+    assert!(exported.starts_with(&format!("# {}: 15.50 us\n", steady.name)), "{exported}");
+    assert!(good(&["records", "ls", record.name()]).contains("15.50 us"));
+}
+
+/// A file that cannot be written is refused before the first trial, and nothing is left behind.
+#[test]
+fn the_file_of_the_result_is_checked_first() {
+    let file = File::new("checked-first", SPACE);
+    let folder = std::env::temp_dir();
+    for out in [folder.to_str().unwrap(), &format!("{}/best.loom", file.name())] {
+        let (status, error) = bad(&["tune", "--device", "none", file.name(), "--out", out]);
+        assert!(status == Some(1) && error.contains("[artifact.write]") && !error.contains("16 trials"), "{error}");
+        assert!(!error.contains("predicted cycles"), "{error}");
+    }
+    let out = Temporary::new("checked-first.loom");
+    good(&["tune", "--device", "none", "--trials", "16", file.name(), "--out", out.name()]);
+    assert!(std::fs::read_to_string(&out.0).unwrap().starts_with("# i1="));
+}
+
 #[test]
 fn recommended_steps_come_from_a_record_of_the_program_and_the_chip() {
     let (file, record) = (File::new("consulted", SPACE), Temporary::new("consulted"));
@@ -305,6 +345,21 @@ fn recommended_steps_come_from_a_record_of_the_program_and_the_chip() {
     let line = File::new("line", "gemm 1024x512x32 f32 NN\ntarget sm_80\nrecommend\n");
     let text = good(&["dump", "--emit", "schedule", line.name(), "--records", record.name()]);
     assert!(text.contains(best), "{text}");
+    // `build` takes the same steps, and says where there are none.
+    let folder = Temporary::new("built.warploom");
+    let build = |what: &[&str]| {
+        let all = [&["build", "-o", folder.name(), "--records", record.name(), "--target", "sm_80"], what].concat();
+        let out = output(&all);
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.success(), "{said}");
+        (good(&["inspect", folder.name(), "--variant", "1", "--emit", "schedule"]), said)
+    };
+    for what in [&[line.name()][..], &["--gemm", "1024x512x32"]] {
+        let (text, said) = build(what);
+        assert!(text.contains(best) && !said.contains("not from a record"), "{what:?}: {text}{said}");
+    }
+    let (text, said) = build(&["--gemm", "1024x512x64"]);
+    assert!(!text.contains(best) && said.contains("the steps are not from a record"), "{said}");
     let (status, error) = bad(&["dump", line.name(), "--records", "no-such-record"]);
     assert!(status == Some(1) && error.contains("[tune.record]"), "{error}");
 }

@@ -29,6 +29,10 @@ syntax match loomKeywordOtherProgram '[[:alnum:]_.]\@1<!\%(recommend\|program\|r
 highlight default link loomKeywordOtherProgram Keyword
 syntax match loomKeywordControlStep '\%(^\|;\)\s*\zs\%(reverse_compute_inline\|transform_block_layout\|decompose_reduction\|reverse_compute_at\|transform_layout\|compute_inline\|storage_align\|cache_write\|tensor_core\|cache_read\|compute_at\|specialize\|copy_with\|rasterize\|set_scope\|tensorize\|vectorize\|annotate\|pipeline\|promote\|reorder\|rfactor\|split_k\|swizzle\|launch\|unroll\|split\|bind\|fuse\|skew\|pad\)[[:alnum:]_.]\@!'
 highlight default link loomKeywordControlStep Statement
+syntax match loomPunctuationSectionBraces '[{}]'
+highlight default link loomPunctuationSectionBraces Delimiter
+syntax match loomVariableOtherKnob '{\s*\zs\h\w*\ze\s*[:}]'
+highlight default link loomVariableOtherKnob Identifier
 syntax match loomCommentLineNumberSign '#.*$'
 highlight default link loomCommentLineNumberSign Comment
 
