@@ -3,7 +3,9 @@
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::target::runs;
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
 /// A compiled program: one PTX module, its kernels in launch order, its arguments and its workspace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,8 +110,7 @@ impl Cubin {
     /// Whether a device of this compute capability can run the cubin: the major version is equal and the minor version not lower. A cubin for
     /// `sm_90a` needs exactly 9.0.
     pub fn runs_on(&self, capability: (u32, u32)) -> bool {
-        let same = |chip: &Chip| chip.number / 10 == capability.0;
-        Chip::parse(&self.chip).is_some_and(|chip| same(&chip) && chip.runs_on(capability))
+        Chip::parse(&self.chip).is_some_and(|chip| chip.code_devices().contains(&number(capability)))
     }
 }
 
@@ -142,11 +143,25 @@ impl Chip {
         Some(Chip { number: digits.parse().ok()?, exact })
     }
 
-    /// Whether a device of this compute capability runs PTX for the chip.
-    pub(crate) fn runs_on(self, (major, minor): (u32, u32)) -> bool {
-        let has = major * 10 + minor;
-        if self.exact { self.number == has } else { self.number <= has }
+    /// The devices that run PTX for the chip.
+    pub(crate) fn ptx_devices(self) -> RangeInclusive<u32> {
+        runs::ptx_devices(self.number, self.exact)
     }
+
+    /// The devices that run machine code for the chip.
+    pub(crate) fn code_devices(self) -> RangeInclusive<u32> {
+        runs::code_devices(self.number, self.exact)
+    }
+
+    /// Whether a device of this compute capability runs PTX for the chip.
+    pub(crate) fn runs_on(self, capability: (u32, u32)) -> bool {
+        self.ptx_devices().contains(&number(capability))
+    }
+}
+
+/// A compute capability times ten.
+fn number((major, minor): (u32, u32)) -> u32 {
+    major * 10 + minor
 }
 
 /// Whether a kernel reads or writes an argument.

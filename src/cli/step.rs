@@ -2,7 +2,7 @@
 //!
 //! The run ends where the commands end: no command is waited for twice.
 
-use super::look::{self, Elements, Places};
+use super::look::{self, Element, Elements, Places};
 use super::show;
 use crate::ir::{Func, Var};
 use crate::sim::{Moment, Seen};
@@ -166,7 +166,7 @@ impl Stepper {
         match (word, rest) {
             ("h" | "?" | "help", "") => show::line(COMMANDS),
             ("w", "") => self.surroundings(moment),
-            ("b", "") => self.list(),
+            ("b", "") => list(&self.places.lines, &self.breakpoints),
             ("b", at) => self.breakpoint(at),
             ("p", "") => show::line("p needs elements: p T[3, 4]"),
             ("p", elements) => self.print(elements, moment),
@@ -192,26 +192,8 @@ impl Stepper {
 
     /// The lines around the current one.
     fn surroundings(&self, moment: &Moment<'_>) {
-        let line = self.places.get(moment.statement).line;
-        let first = line.saturating_sub(LINES_AROUND + 1);
-        for (n, text) in self.places.lines.iter().enumerate().skip(first).take(2 * LINES_AROUND + 1) {
-            let mark = match n + 1 {
-                at if at == line => '>',
-                at if self.breakpoints.contains(&at) => 'b',
-                _ => ' ',
-            };
-            show::line(format_args!("{mark}{:>3}  {text}", n + 1));
-        }
+        around(&self.places.lines, self.places.get(moment.statement).line, &self.breakpoints);
         show::line(self.places.describe(moment));
-    }
-
-    fn list(&self) {
-        if self.breakpoints.is_empty() {
-            show::line("no breakpoints");
-        }
-        for line in &self.breakpoints {
-            show::line(format_args!("{line:>4}  {}", self.places.lines.get(line - 1).map_or("", |l| l.trim())));
-        }
     }
 
     /// Sets the breakpoints of a block, or of a line, or takes them away.
@@ -238,22 +220,48 @@ impl Stepper {
     }
 
     fn print(&self, elements: &str, moment: &Moment<'_>) {
-        let found = elements
-            .parse::<Elements>()
-            .and_then(|e| e.of(&self.func, "scheduled").map_err(|e| e.message().to_string()));
-        let found = match found {
-            Ok(found) => found,
-            Err(why) => return show::line(why),
+        print(elements, (&self.func, "scheduled"), |element| match moment.read(element.buffer, element.at) {
+            Some(value) => format!("{} = {value}", element.name),
+            None => format!("{} is not written yet", element.name),
+        });
+    }
+}
+
+/// Prints the lines around the current one, with the breakpoints among them.
+pub fn around(lines: &[String], line: usize, breakpoints: &[usize]) {
+    let first = line.saturating_sub(LINES_AROUND + 1);
+    for (n, text) in lines.iter().enumerate().skip(first).take(2 * LINES_AROUND + 1) {
+        let mark = match n + 1 {
+            at if at == line => '>',
+            at if breakpoints.contains(&at) => 'b',
+            _ => ' ',
         };
-        for element in found.iter().take(MOST_PRINTED) {
-            match moment.read(element.buffer, element.at) {
-                Some(value) => show::line(format_args!("      {} = {value}", element.name)),
-                None => show::line(format_args!("      {} is not written yet", element.name)),
-            }
-        }
-        if found.len() > MOST_PRINTED {
-            show::line(format_args!("      .. and {} more", found.len() - MOST_PRINTED));
-        }
+        show::line(format_args!("{mark}{:>3}  {text}", n + 1));
+    }
+}
+
+/// Prints the lines that have a breakpoint.
+pub fn list(lines: &[String], breakpoints: &[usize]) {
+    if breakpoints.is_empty() {
+        show::line("no breakpoints");
+    }
+    for line in breakpoints {
+        show::line(format_args!("{line:>4}  {}", lines.get(line - 1).map_or("", |l| l.trim())));
+    }
+}
+
+/// Prints elements of a program of that level, `T[3, 4]`, each in the words of `words`.
+pub fn print(text: &str, (func, level): (&Func, &str), words: impl Fn(&Element) -> String) {
+    let found = text.parse::<Elements>().and_then(|e| e.of(func, level).map_err(|e| e.message().to_string()));
+    let found = match found {
+        Ok(found) => found,
+        Err(why) => return show::line(why),
+    };
+    for element in found.iter().take(MOST_PRINTED) {
+        show::line(format_args!("      {}", words(element)));
+    }
+    if found.len() > MOST_PRINTED {
+        show::line(format_args!("      .. and {} more", found.len() - MOST_PRINTED));
     }
 }
 

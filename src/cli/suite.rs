@@ -265,7 +265,7 @@ fn record(done: &[Done<'_>], means: &[Mean], bench: &Bench, args: &BenchArgs) ->
 #[cfg(feature = "runtime")]
 fn markdown(done: &[Done<'_>], means: &[Mean], device: &Device) -> String {
     let info = device.info();
-    let mut out = format!("{}, CUDA {}.{}\n\n", info.name, info.driver_version / 1000, info.driver_version % 1000 / 10);
+    let mut out = format!("{}, CUDA {}\n\n", info.name, info.driver_text());
     out.push_str(
         "| GEMM | by | us | GFLOP/s | library us | ratio | to its best | alone | noise | wanted | MHz | W | error | \
          library |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n",

@@ -94,13 +94,12 @@ impl Clock {
     fn found(ordinal: u32) -> Result<Option<Clock>> {
         let probe = crate::runtime::probe();
         let Some(info) = probe.devices.iter().find(|d| d.ordinal == ordinal) else { return Ok(None) };
-        let version = info.driver_version;
         Ok(Some(Clock {
             ordinal: Some(ordinal.to_string()),
             name: Some(info.name.clone()),
             sm: Some(info.sm()),
             target: Some(data::chip(info)?),
-            driver: Some(format!("{}.{}", version / 1000, version % 1000 / 10)),
+            driver: Some(info.driver_text()),
             clocks: Some(format!("{} MHz, memory {} MHz", info.clock_khz / 1000, info.memory_clock_khz / 1000)),
         }))
     }
@@ -112,7 +111,7 @@ impl Clock {
 
     /// Whether the device runs code for a chip.
     fn runs(&self, target: Target) -> bool {
-        self.sm.is_none_or(|sm| target.sm == sm || (!target.accelerated && target.sm <= sm))
+        self.sm.is_none_or(|sm| target.runs_on(sm))
     }
 }
 

@@ -1,6 +1,6 @@
 //! `warploom run FILE --step --level lowered`: walks a block of the lowered kernels statement by statement, all of its warps.
 
-use super::look::{self, Elements};
+use super::look;
 use super::show;
 use super::step;
 use super::threads::{Kernel, Program, place, ranges};
@@ -20,12 +20,6 @@ s                      show warps, mbarriers and copies in flight
 w                      show where the run is, in the program
 h                      show these commands
 q                      quit";
-
-/// Lines of the program around the current one that `w` shows, on either side.
-const LINES_AROUND: usize = 8;
-
-/// The most elements that `p` prints.
-const MOST_PRINTED: usize = 64;
 
 /// The most writes of a statement that are shown one by one.
 const MOST_WRITES: usize = 4;
@@ -198,7 +192,7 @@ impl Walker {
             ("h" | "?" | "help", "") => show::line(COMMANDS),
             ("w", "") => self.surroundings(scene, statement, warps),
             ("s", "") => self.state(scene),
-            ("b", "") => self.list(),
+            ("b", "") => step::list(&self.program.lines, &self.breakpoints),
             ("b", at) => self.breakpoint(at, scene),
             ("t", "") => {
                 self.warp = None;
@@ -228,15 +222,7 @@ impl Walker {
     /// The lines around the current one.
     fn surroundings(&self, scene: &Scene<'_>, statement: u32, warps: &[(usize, u32)]) {
         let Some((_, spot)) = self.spot(scene, statement) else { return };
-        let first = spot.line.saturating_sub(LINES_AROUND + 1);
-        for (n, text) in self.program.lines.iter().enumerate().skip(first).take(2 * LINES_AROUND + 1) {
-            let mark = match n + 1 {
-                at if at == spot.line => '>',
-                at if self.breakpoints.contains(&at) => 'b',
-                _ => ' ',
-            };
-            show::line(format_args!("{mark}{:>3}  {text}", n + 1));
-        }
+        step::around(&self.program.lines, spot.line, &self.breakpoints);
         show::line(self.next(scene, statement, warps));
     }
 
@@ -314,15 +300,6 @@ impl Walker {
         out
     }
 
-    fn list(&self) {
-        if self.breakpoints.is_empty() {
-            show::line("no breakpoints");
-        }
-        for line in &self.breakpoints {
-            show::line(format_args!("{line:>4}  {}", self.program.line(*line)));
-        }
-    }
-
     /// Sets the breakpoint of a block, or of a line, or takes it away.
     fn breakpoint(&mut self, at: &str, scene: &Scene<'_>) {
         let line = at.parse::<usize>().ok();
@@ -349,29 +326,19 @@ impl Walker {
             }
             _ => (text, None),
         };
-        let found = elements
-            .parse::<Elements>()
-            .and_then(|e| e.of(&kernel.func, "lowered").map_err(|e| e.message().to_string()));
-        let found = match found {
-            Ok(found) => found,
-            Err(why) => return show::line(why),
-        };
         let (warp, lane) = first_thread(warps);
         let thread = thread.unwrap_or(warp * 32 + lane);
-        for element in found.iter().take(MOST_PRINTED) {
+        step::print(elements, (&kernel.func, "lowered"), |element| {
             let own = if scene.is_of_threads(element.buffer) {
                 format!(" of thread {}", kernel.thread(thread))
             } else {
                 String::new()
             };
             match scene.read(element.buffer, element.at, thread) {
-                Some(value) => show::line(format_args!("      {}{own} = {value}", element.name)),
-                None => show::line(format_args!("      {}{own} is not written yet, or in flight", element.name)),
+                Some(value) => format!("{}{own} = {value}", element.name),
+                None => format!("{}{own} is not written yet, or in flight", element.name),
             }
-        }
-        if found.len() > MOST_PRINTED {
-            show::line(format_args!("      .. and {} more", found.len() - MOST_PRINTED));
-        }
+        });
     }
 }
 

@@ -11,8 +11,7 @@ use std::ffi::{c_uint, c_void};
 impl Assembler for Device {
     /// Driver version and device: both determine the cubin.
     fn name(&self) -> String {
-        let (info, version) = (self.info(), self.info().driver_version);
-        format!("driver {}.{} for sm_{}", version / 1000, version % 1000 / 10, info.sm())
+        format!("driver {} for sm_{}", self.info().driver_text(), self.info().sm())
     }
 
     /// Has the driver compile and link the PTX (`cuLinkAddData`, `cuLinkComplete`).

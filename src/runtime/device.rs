@@ -57,6 +57,11 @@ impl DeviceInfo {
             .ok_or_else(|| Error::chip(Code::DeviceTarget, format!("{} (sm_{}) has no target", self.name, self.sm())))
     }
 
+    /// The CUDA version of the driver, such as `13.0`.
+    pub fn driver_text(&self) -> String {
+        driver::version_text(self.driver_version)
+    }
+
     /// 90 for compute capability 9.0.
     pub fn sm(&self) -> u32 {
         self.capability.0 * 10 + self.capability.1

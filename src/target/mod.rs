@@ -9,6 +9,7 @@ pub(crate) mod devices;
 mod features;
 mod occupancy;
 mod rates;
+pub(crate) mod runs;
 
 pub use chips::{REGISTERS_PER_SM, REGISTERS_PER_THREAD};
 pub use devices::Device;
@@ -136,8 +137,12 @@ impl Target {
 
     /// The newest chip whose PTX a device of that compute capability (times ten) can run.
     pub fn for_device(capability: u32) -> Option<Target> {
-        let runs = |t: &Target| if t.accelerated { t.sm == capability } else { t.sm <= capability };
-        Target::ALL.into_iter().rev().find(runs)
+        Target::ALL.into_iter().rev().find(|t| t.runs_on(capability))
+    }
+
+    /// Whether a device of that compute capability (times ten) runs PTX for the chip.
+    pub fn runs_on(&self, capability: u32) -> bool {
+        runs::ptx_devices(self.sm, self.accelerated).contains(&capability)
     }
 
     /// What was probably meant: the same number in another spelling, or the newest chip below that number.

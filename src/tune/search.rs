@@ -4,7 +4,7 @@ use super::plan::Plan;
 use super::protocol::{Answer, Found, Job, Status, Task};
 use super::records::{Journal, Runoff, Trial, ranked, winner};
 use super::space::{Configuration, Space};
-use super::worker::Place;
+use super::worker::{LOOK, Place};
 use crate::error::{Code, Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
@@ -12,10 +12,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
-
-/// How often the search looks for an interrupt.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Seed of the sample of a large space, and of the order of ties.
 const SAMPLE_SEED: u64 = 1;

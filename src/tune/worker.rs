@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How often a parent looks at the clock, the memory of the worker, and the interrupt.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often a parent looks at the clock, the memory of the worker, and the interrupt; and the search for an interrupt.
+pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// A longer line is no answer.
 const LONGEST_ANSWER_BYTES: u64 = 1 << 20;

@@ -32,7 +32,7 @@ const LAYERS: [(&str, &[&str]); 30] = [
     ("gemm", &["ir", "te", "intrin", "schedule", "target", "loom", "lower"]),
     ("rows", &["ir", "te", "schedule", "loom", "target"]),
     ("sim", &["ir", "lowered", "intrin", "kernel"]),
-    ("kernel", &[]),
+    ("kernel", &["target"]),
     ("artifact", &["kernel"]),
     ("assemble", &["kernel"]),
     ("analysis", &["ir", "lowered", "intrin", "target", "sim", "kernel", "assemble"]),

@@ -6,9 +6,6 @@ use crate::error::{Code, Error, Result};
 pub(super) use crate::kernel::WORKSPACE_ALIGN;
 use crate::kernel::{Access, Arg, Chip, Cubin, Kernel, Kernels, Param, TensorMap};
 
-/// Later than every device.
-const LAST: u32 = 9999;
-
 /// Units that one launcher can choose from.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
@@ -70,14 +67,9 @@ impl Placed<'_> {
     }
 }
 
-/// The devices that run the PTX of a target, from the first to the last: 90 for compute capability 9.0.
+/// The first and the last device that run PTX for a chip: 90 for compute capability 9.0.
 pub(super) fn devices(chip: Chip) -> (u32, u32) {
-    (chip.number, if chip.exact { chip.number } else { LAST })
-}
-
-/// The devices that run the cubin of a chip: its own, and of the same major number those after it.
-fn code_devices(chip: Chip) -> (u32, u32) {
-    (chip.number, if chip.exact { chip.number } else { chip.number / 10 * 10 + 9 })
+    chip.ptx_devices().into_inner()
 }
 
 fn chip_of(name: &str) -> Result<Chip> {
@@ -115,7 +107,7 @@ impl<'a> Plan<'a> {
             placed.push(Placed {
                 unit,
                 chip: chip_of(&unit.kernels.target)?,
-                code_devices: code.map(code_devices),
+                code_devices: code.map(|chip| chip.code_devices().into_inner()),
                 shape,
             });
         }
@@ -219,9 +211,9 @@ mod tests {
 
     #[test]
     fn chips_say_which_devices_run_them() {
-        let of = |name| chip_of(name).map(|chip| (devices(chip), code_devices(chip))).ok();
+        let of = |name| chip_of(name).map(|chip| (devices(chip), chip.code_devices().into_inner())).ok();
         assert_eq!(of("sm_90a"), Some(((90, 90), (90, 90))));
-        assert_eq!(of("sm_86"), Some(((86, LAST), (86, 89))));
+        assert_eq!(of("sm_86"), Some(((86, 9999), (86, 89))));
         assert!(["sm_", "90", "gfx90a", "sm_90x"].into_iter().all(|name| of(name).is_none()));
     }
 
