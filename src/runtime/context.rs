@@ -1,4 +1,4 @@
-//! A device's context and stream: who owns them, whether they can still be used, and how others are made beside them.
+//! The context and the stream of a device: their owner, their state after a fault, and further streams in the same context.
 //!
 //! Devices share the primary context of their chip, as CUDA's own libraries do. After a kernel that faults, the driver
 //! answers everything in its context with that fault; after one that hangs, everything that waits hangs too. Such a

@@ -1,4 +1,5 @@
-//! Trials on a device: the kernels of a folder are checked, then timed.
+//! Trials on a GPU. The worker loads the compiled kernels of a job, checks their result and times them; in a runoff it times two programs
+//! in turn.
 
 use super::judge::{Judge, arguments};
 use super::protocol::{Answer, Found, Job, Status};
@@ -116,7 +117,7 @@ fn described<'a>(
     }
 }
 
-/// What an error on the device makes of a trial.
+/// The answer for an error on the device.
 fn answer(number: u64, error: &Error) -> Answer {
     let status = match (error.code(), error.fault()) {
         (Code::MeasureWrong | Code::MeasureChanged | Code::ReferenceBound, _) => Status::Wrong,

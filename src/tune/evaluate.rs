@@ -1,4 +1,4 @@
-//! What a worker process does: one job after the other, an answer for each.
+//! The jobs of a worker process: predict, check, compile and measure a schedule. [`serve`] reads jobs, and writes one answer for each.
 
 use super::judge::{Judge, arguments, halved};
 use super::protocol::{Answer, Found, Job, Status, Task};
@@ -16,7 +16,7 @@ use std::io::Write;
 /// Operations of an instance that is run on the simulator: about a second.
 const CHECKED_OPERATIONS: f64 = (1u64 << 22) as f64;
 
-/// What a test does to a job: `true` makes its result wrong before the check.
+/// Decides in a test whether the result of a job is made wrong before the check.
 pub type Tamper = Box<dyn Fn(&Job) -> bool>;
 
 /// Does jobs on this host.
@@ -39,7 +39,7 @@ impl Evaluator {
     /// With a device, which does [`Task::Measure`] and [`Task::Runoff`].
     ///
     /// # Errors
-    /// What opening the device and its libraries says.
+    /// Those of opening the device and its libraries.
     #[cfg(all(feature = "runtime", unix))]
     pub fn on_device(mut self, device: &crate::runtime::Device) -> Result<Evaluator> {
         self.device = Some(super::device::Clocked::new(device)?);

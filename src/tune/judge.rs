@@ -1,4 +1,4 @@
-//! Data for a program, and a check of what it computes of them against f64.
+//! Input data for a program, and the check of its outputs against a reference in f64.
 
 use crate::array::Array;
 use crate::error::{Code, Error, Result};

@@ -1,10 +1,10 @@
-//! What the tuner and its worker processes say to each other: a line of JSON for each job, and one for each answer.
+//! The messages between the tuner and its worker processes. A [`Job`] and its [`Answer`] are a line of JSON each.
 
 use crate::error::{Error, Fault};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// What a worker does with a schedule.
+/// The work that a worker does for a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -27,7 +27,7 @@ pub enum Task {
 pub struct Job {
     /// The answer has the same number.
     pub number: u64,
-    /// What to do.
+    /// The work.
     pub task: Task,
     /// The name of the configuration.
     pub name: String,
@@ -57,7 +57,7 @@ impl Job {
     }
 }
 
-/// What became of a job.
+/// The result of a job in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -116,11 +116,11 @@ impl Status {
     }
 }
 
-/// What is known of a configuration after a job.
+/// The result of a job: status, figures and error.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Found {
-    /// What became of it.
+    /// Success, or the kind of failure.
     pub status: Status,
     /// Predicted cycles.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,7 +137,7 @@ pub struct Found {
     /// The code of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What went wrong, in a sentence.
+    /// The error in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -148,7 +148,7 @@ impl Found {
         Found { status, cycles: None, us: None, noise: None, error_ratio: None, code: None, error: None }
     }
 
-    /// What an error says: refused where the schedule or the chip is at fault, failed otherwise.
+    /// The result of an error: refused where the schedule or the chip is at fault, failed otherwise.
     pub fn of_error(error: &Error) -> Found {
         let status = match error.fault() {
             Fault::Input | Fault::Chip => Status::Refused,
@@ -164,7 +164,7 @@ impl Found {
 pub struct Answer {
     /// The number of the job.
     pub number: u64,
-    /// What was found.
+    /// The result.
     #[serde(flatten)]
     pub found: Found,
     /// Of a runoff: the time of the second over that of the first.
@@ -181,7 +181,7 @@ impl Answer {
         Answer { number, found, ratio: None, is_last: false }
     }
 
-    /// One that says what went wrong.
+    /// An answer with a status and an error.
     pub fn because(number: u64, status: Status, error: impl Into<String>) -> Answer {
         Answer::new(number, Found { error: Some(error.into()), ..Found::new(status) })
     }

@@ -1,6 +1,6 @@
 //! Records of tuning: append-only files of JSON lines, each with a checksum.
 //!
-//! The first line says what the record is of: program, chip, device, and of each run that added to it the space, the data seed, the
+//! The first line names the program, the chip and the device, and for each run that added trials the space, the data seed, the
 //! compiler, the driver and the clocks. Every other line is a trial or a runoff, written with one call and synced before it is shown: a
 //! process that is killed loses no trial that it has shown. A last line that was cut off is removed when the record is opened again. A
 //! line ends with the first 64 bits of the SHA-256 of the bytes before, so a changed bit is found and its line named.
@@ -26,7 +26,7 @@ pub const SCHEMA: u32 = 1;
 /// The device of records whose trials are predicted cycles.
 pub const NO_DEVICE: &str = "none";
 
-/// What a record is of.
+/// The first line of a record: program, chip, device and runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Header {
@@ -42,7 +42,7 @@ pub struct Header {
     pub runs: Vec<Run>,
 }
 
-/// What may differ between runs of one record.
+/// A run that added trials to a record. Runs of one record may differ in every field.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Run {
@@ -59,7 +59,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// That of this compiler on a space.
+    /// A run of this compiler on a space.
     pub fn new(space: &Space, seed: u64, driver: Option<String>, clocks: Option<String>) -> Run {
         let (space, compiler) =
             (checksum(space.identity().as_bytes()), format!("warploom {}", env!("CARGO_PKG_VERSION")));
@@ -68,13 +68,13 @@ impl Run {
 }
 
 impl Header {
-    /// That of a new record.
+    /// The header of a new record.
     pub fn new(program: &Func, target: &Target, device: &str, run: Run) -> Header {
         let (program, target, device) = (program_text(program), target.name.to_string(), device.to_string());
         Header { schema: SCHEMA, program, target, device, runs: vec![run] }
     }
 
-    /// What of the other is not of the same kind: a merge or a continued run is refused.
+    /// The first field in which the other header is of another program, chip or device: a merge or a continued run is refused.
     fn differs(&self, other: &Header) -> Option<String> {
         let pairs = [
             ("program", &self.program, &other.program),
@@ -87,7 +87,7 @@ impl Header {
         Some(if a == b { format!("another {what}") } else { format!("another {what}: `{b}`, not `{a}`") })
     }
 
-    /// What of the runs differs without being refused: compilers, drivers, clocks, spaces, seeds.
+    /// Differences between the runs that are not refused: compilers, drivers, clocks, spaces, seeds.
     pub fn warnings(&self) -> Vec<String> {
         let several = |what: &str, of: &dyn Fn(&Run) -> String| {
             let mut all: Vec<String> = self.runs.iter().map(of).collect();
@@ -113,15 +113,15 @@ impl Header {
 pub struct Trial {
     /// The choices, `i1=8 j1=16`.
     pub name: String,
-    /// What was found.
+    /// The result.
     #[serde(flatten)]
     pub found: Found,
-    /// The schedule's text; what the text of the space says where that is no schedule.
+    /// The schedule's text; if the configuration is no schedule, its text in the space.
     pub schedule: String,
 }
 
 impl Trial {
-    /// What the tuner makes small: microseconds, without them predicted cycles; `None` unless the status is [`Status::Ok`].
+    /// The figure that the tuner minimises: microseconds, without them predicted cycles; `None` unless the status is [`Status::Ok`].
     pub fn value(&self) -> Option<f64> {
         let Found { status, us, cycles, .. } = &self.found;
         us.or(*cycles).filter(|v| *status == Status::Ok && v.is_finite())
@@ -188,7 +188,7 @@ fn decoded(line: &[u8]) -> Result<Entry, String> {
 pub struct Damage {
     /// From 1.
     pub line: usize,
-    /// What is wrong.
+    /// The fault.
     pub why: String,
 }
 
@@ -196,7 +196,7 @@ pub struct Damage {
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct Record {
-    /// What it is of.
+    /// Program, chip, device and runs.
     pub header: Header,
     /// The trials, in the order of the lines.
     pub trials: Vec<Trial>,

@@ -1,5 +1,5 @@
-//! A worker process from its parent's side: started when a job needs it, killed at a deadline, above a limit of memory, or when its answer
-//! is none; what becomes of it is the answer to the job, and the next job gets a new process.
+//! The tuner's side of a worker process. A [`Worker`] starts the process for the first job, and kills it at a deadline, above a limit of
+//! memory, or after an answer that is none. A process that ends early gives its job the status of that end; the next job gets a new process.
 
 use super::protocol::{Answer, Found, Job, Status};
 use crate::error::{Code, Error, Result};

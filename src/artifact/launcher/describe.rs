@@ -1,4 +1,4 @@
-//! What a launcher's first comment says: program, arguments, shapes, chips and launches.
+//! The first comment of a launcher: program, arguments, shapes, chips and launches.
 
 use super::plan::{Argument, Placed, Plan, Shapes};
 use crate::dtype::DType;

@@ -1,7 +1,7 @@
 /* @name@.c: see @name@.h. Written by warploom @version@; write it again instead of editing it.
 
-   The first part has the driver's types, the second has tables of the compiled kernels, the third loads and launches what the tables
-   say. It is C99 and C++11. */
+   The first part declares the driver's types, the second has tables of the compiled kernels, and the third has the functions that load
+   and launch these kernels. The file is C99 and C++11. */
 
 #include "@name@.h"
 

@@ -29,7 +29,7 @@
 extern "C" {
 #endif
 
-/* CUstream and cudaStream_t are pointers to it. */
+/* CUstream and cudaStream_t are pointers to this structure. */
 struct CUstream_st;
 
 /* The kernels of this file for the device of a context. */
@@ -58,13 +58,13 @@ enum {
 enum { @NAME@_SHAPES = @shape_count@ };
 extern const @name@_shapes @name@_all_shapes[@NAME@_SHAPES];
 
-/* What a code means: of the driver's codes the driver's own name. The text lasts. */
+/* The meaning of a code; for a code of the driver, the driver's name of it. The text stays valid. */
 const char *@name@_error(int code);
 
 /* Opens the driver's library and chooses kernels for the device of the current context. */
 int @name@_load(@name@_kernels **kernels);
 
-/* Gives everything back; the work of all launches must be done. Null is allowed. */
+/* Unloads the modules and frees the memory of the kernels. All launches must have finished. Null is allowed. */
 void @name@_unload(@name@_kernels *kernels);
 
 /* Finds the kernels for these shapes, and loads their module at the first call for them. */

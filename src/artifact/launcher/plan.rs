@@ -1,4 +1,4 @@
-//! What all launchers are written from: units that agree on their arguments, ordered by shape and chip.
+//! The plan of a launcher: its units, which agree on their arguments, ordered by shape and chip. Every language writes its launcher from it.
 
 use super::{Unit, names};
 use crate::dtype::DType;
@@ -9,7 +9,7 @@ use crate::kernel::{Access, Arg, Chip, Cubin, Kernel, Kernels, Param, TensorMap}
 /// Units that one launcher can choose from.
 #[derive(Debug)]
 pub(super) struct Plan<'a> {
-    /// What every unit takes, in order.
+    /// The arguments of every unit, in order.
     pub(super) arguments: Vec<Argument>,
     /// The shapes of all arguments that there are kernels for, in the order of the units.
     pub(super) shapes: Vec<Shapes>,
@@ -32,7 +32,7 @@ pub(super) struct Argument {
 /// The extents of each argument.
 pub(super) type Shapes = Vec<Vec<i64>>;
 
-/// A unit with what the launcher's tables say of it.
+/// A unit with its row of the launcher's tables.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placed<'a> {
     pub(super) unit: &'a Unit<'a>,

@@ -1,4 +1,4 @@
-//! What the launchers in Rust have in common: shapes as arrays, lists, and tables of units.
+//! Text that both launchers in Rust need: shapes as arrays, lists, and tables of units.
 
 use super::plan::{Argument, Plan, Shapes};
 

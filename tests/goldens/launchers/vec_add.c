@@ -1,7 +1,7 @@
 /* vec_add.c: see vec_add.h. Written by warploom 0.1.0; write it again instead of editing it.
 
-   The first part has the driver's types, the second has tables of the compiled kernels, the third loads and launches what the tables
-   say. It is C99 and C++11. */
+   The first part declares the driver's types, the second has tables of the compiled kernels, and the third has the functions that load
+   and launch these kernels. The file is C99 and C++11. */
 
 #include "vec_add.h"
 

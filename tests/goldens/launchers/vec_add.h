@@ -42,7 +42,7 @@
 extern "C" {
 #endif
 
-/* CUstream and cudaStream_t are pointers to it. */
+/* CUstream and cudaStream_t are pointers to this structure. */
 struct CUstream_st;
 
 /* The kernels of this file for the device of a context. */
@@ -74,13 +74,13 @@ enum {
 enum { VEC_ADD_SHAPES = 1 };
 extern const vec_add_shapes vec_add_all_shapes[VEC_ADD_SHAPES];
 
-/* What a code means: of the driver's codes the driver's own name. The text lasts. */
+/* The meaning of a code; for a code of the driver, the driver's name of it. The text stays valid. */
 const char *vec_add_error(int code);
 
 /* Opens the driver's library and chooses kernels for the device of the current context. */
 int vec_add_load(vec_add_kernels **kernels);
 
-/* Gives everything back; the work of all launches must be done. Null is allowed. */
+/* Unloads the modules and frees the memory of the kernels. All launches must have finished. Null is allowed. */
 void vec_add_unload(vec_add_kernels *kernels);
 
 /* Finds the kernels for these shapes, and loads their module at the first call for them. */
