@@ -169,8 +169,13 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let vars = definition.spatial.iter().copied().zip(prefix.iter().copied()).collect();
         let along = definition.spatial.last().copied();
         let mut point = Point { vars, along, from, length, data: Vec::new() };
+        // The terms of a single element are a row.
+        let is_element = length == 1;
         if let Some((joint, component)) = &definition.joint {
-            let rows = self.joint(joint, definition, &mut point)?;
+            let rows = match is_element {
+                true => self.joint_along(joint, definition, &mut point)?,
+                false => self.joint(joint, definition, &mut point)?,
+            };
             for (buffer, row) in joint.buffers.iter().zip(&rows) {
                 self.keep((*buffer, prefix.to_vec(), segment), Rc::new(row.clone()));
             }
@@ -178,7 +183,10 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         }
         let Some((op, init)) = definition.combine else { return self.expr(definition.value, &point) };
         let first = self.expr(init, &point)?;
-        self.combine(op, definition, first, &mut point)
+        match is_element {
+            true => self.combine_along(op, definition, first, &mut point),
+            false => self.combine(op, definition, first, &mut point),
+        }
     }
 
     /// One element of a defined buffer: what else is in its row is not computed.
@@ -415,7 +423,9 @@ impl<'p, 'a> Evaluator<'p, 'a> {
             let pair = row.v.first().copied().zip(row.e.first().copied()).unwrap_or((f64::NAN, 0.0));
             return Ok(Row::of(dtype, std::iter::repeat_n(pair, at.length)));
         };
-        if !indices.iter().any(|i| at.mentions(i)) && !self.program.products.contains_key(&id) {
+        // One element needs no row: the row of a sum of each row of a matrix would be sums of the whole matrix.
+        let is_element = at.length == 1 || !indices.iter().any(|i| at.mentions(i));
+        if is_element && !self.program.products.contains_key(&id) {
             let inside = |(i, n): (&Index, &i64)| at.eval(i, 0).filter(|v| (0..*n).contains(v));
             let place: Option<Vec<i64>> = indices.iter().zip(&shape).map(inside).collect();
             let pair = match place.as_deref().and_then(<[i64]>::split_last) {
@@ -426,22 +436,24 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         }
         let mut pairs = Vec::with_capacity(at.length);
         let length = segment(self.program, id, shape.last().map_or(1, |n| (*n).max(0) as usize));
-        let mut held: Option<(Vec<i64>, usize, Rc<Row>)> = None;
+        let mut held: Option<(usize, Rc<Row>)> = None;
         let fixed = !leading.iter().any(|i| at.mentions(i));
-        let mut prefix = None;
+        let mut prefix: Option<Vec<i64>> = None;
         for j in 0..at.length {
             if !fixed || j == 0 {
                 let inside = |(i, n): (&Index, &i64)| at.eval(i, j).filter(|v| (0..*n).contains(v));
-                prefix = leading.iter().zip(&shape).map(inside).collect::<Option<Vec<i64>>>();
+                let next = leading.iter().zip(&shape).map(inside).collect::<Option<Vec<i64>>>();
+                held = held.filter(|_| next == prefix);
+                prefix = next;
             }
             let whole = shape.last().copied().unwrap_or(1);
             let place = at.eval(last, j).filter(|i| (0..whole).contains(i)).and_then(|i| usize::try_from(i).ok());
             let found = match (&prefix, place) {
                 (Some(prefix), Some(i)) => {
-                    if held.as_ref().is_none_or(|(p, s, _)| *s != i / length || p != prefix) {
-                        held = Some((prefix.clone(), i / length, self.row(id, prefix, i / length)?));
+                    if held.as_ref().is_none_or(|(s, _)| *s != i / length) {
+                        held = Some((i / length, self.row(id, prefix, i / length)?));
                     }
-                    held.as_ref().and_then(|(_, _, row)| Some((*row.v.get(i % length)?, *row.e.get(i % length)?)))
+                    held.as_ref().and_then(|(_, row)| Some((*row.v.get(i % length)?, *row.e.get(i % length)?)))
                 }
                 _ => None,
             };
@@ -465,5 +477,36 @@ fn combine_at(joint: &Joint, totals: &mut [Row], to: usize, terms: &[Row], from:
 fn finish(totals: &mut [Row]) {
     for row in totals {
         *row = Row::of(row.dtype, row.pairs().map(joint::in_any_order).collect::<Vec<Pair>>().into_iter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reference::definition;
+
+    /// A row of a softmax needs the maximum and the sum of this row: not those of all rows, which are one row of `M` and of `S`.
+    #[test]
+    fn one_row_does_not_evaluate_the_sums_of_the_others() {
+        let (rows, columns) = (512usize, 64usize);
+        let text = format!(
+            "program softmax\n input X f32[{rows}, {columns}]\n M[i {rows}] f32 = max(k {columns}) X[i, k]\n \
+             S[i {rows}] f32 = sum(k {columns}) exp(X[i, k] - M[i])\n D[i {rows}] f32 = 1.0 / S[i]\n \
+             output Y[i {rows}, j {columns}] f32 = exp(X[i, j] - M[i]) * D[i]\ntarget sm_90\n"
+        );
+        let func = crate::loom::Schedule::parse(&text).unwrap().program;
+        let x = Array::random(DType::F32, &[rows, columns], 1).unwrap();
+        let inputs = HashMap::from([(func.params[0], &x)]);
+        let definitions = definition::of(&func).unwrap();
+        let program = Program { func: &func, definitions, inputs, products: HashMap::new() };
+        let mut evaluator = Evaluator::new(&program, 1);
+        let row = evaluator.row(func.params[1], &[3], 0).unwrap();
+        let own: Vec<f64> = (0..columns).map(|j| x.get(3 * columns + j)).collect();
+        let sum: f64 = own.iter().map(|v| v.exp()).sum();
+        for (found, x) in row.v.iter().zip(&own) {
+            assert!((found - x.exp() / sum).abs() < 1e-12, "{found} {x} {sum}");
+        }
+        // The row itself, and one element each of M, S and D.
+        assert_eq!((evaluator.kept.len(), evaluator.size), (4, columns + 3));
     }
 }
