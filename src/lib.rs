@@ -6,6 +6,7 @@ pub mod array;
 #[doc(hidden)]
 pub mod dtype;
 pub mod error;
+pub mod size;
 
 #[doc(hidden)]
 pub mod index;

@@ -1,7 +1,7 @@
 //! A program: parameters, buffers, names, and the body. A value: a rewrite returns a new one.
 
 use super::reducer::TupleReducer;
-use super::{Block, BlockId, Buffer, BufferId, For, Launch, Mbarrier, Role, Stmt, Var, visit};
+use super::{Block, BlockId, Buffer, BufferId, DynamicSize, For, Launch, Mbarrier, Role, Stmt, Var, visit};
 
 /// A program of the Tensor or Scheduled stage, or the body of a Lowered kernel.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -10,6 +10,8 @@ pub struct Func {
     pub name: String,
     /// The buffers that the caller passes, in order.
     pub params: Vec<BufferId>,
+    /// Sizes that are known at launch alone.
+    pub sizes: Vec<DynamicSize>,
     /// All buffers; [`BufferId`] is the position.
     pub buffers: Vec<Buffer>,
     /// Names of variables; [`Var`] is the position. Loops have unique names; a block's iterators are local to it.

@@ -47,6 +47,7 @@ pub mod call;
 pub mod cross_thread;
 #[doc(hidden)]
 pub mod decide;
+pub mod dynamic;
 #[doc(hidden)]
 pub mod expr;
 #[doc(hidden)]
@@ -75,6 +76,7 @@ pub mod visit;
 
 pub use buffer::{Buffer, BufferId, Scope, StorageAlign};
 pub use call::{Call, Descriptor, Held, Operand};
+pub use dynamic::DynamicSize;
 pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
 pub use launch::{GridDependency, Launch, LaunchOptions};

@@ -108,6 +108,10 @@ impl<'a> Printer<'a> {
         Printed { text: self.text, spans: self.spans, statements: self.statements, lines: self.lines }
     }
 
+    pub(in crate::ir) fn func(&self) -> &'a Func {
+        self.func
+    }
+
     pub(in crate::ir) fn put(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -199,6 +203,13 @@ impl<'a> Printer<'a> {
         self.put(")");
         self.end();
         self.depth += 1;
+        for size in &func.sizes {
+            self.line(LineKind::Declaration);
+            self.put("size ");
+            self.name(Node::Loop(size.var), &size.size.name);
+            self.put(&size.size.text()[5 + size.size.name.len()..]);
+            self.end();
+        }
         let used: HashSet<BufferId> = visit::reads(&func.body).into_iter().chain(visit::writes(&func.body)).collect();
         // The kernels of a program share its list of buffers; each prints those that it touches.
         for id in (0..func.buffers.len() as u32).map(BufferId).filter(|b| !func.params.contains(b) && used.contains(b))

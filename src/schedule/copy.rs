@@ -36,8 +36,8 @@ pub fn names(func: &Func, stated: &[String], default: &str, rank: usize) -> Resu
 
 /// A new buffer like another one.
 pub fn add_buffer(func: &mut Func, like: BufferId, name: &str, scope: Scope) -> BufferId {
-    let like = func.buffer(like);
-    let buffer = Buffer::new(name, like.dtype, like.shape.clone(), scope);
+    let like = func.largest(func.buffer(like));
+    let buffer = Buffer::new(name, like.dtype, like.shape, scope);
     func.add_buffer(buffer)
 }
 

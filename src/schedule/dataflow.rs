@@ -355,6 +355,9 @@ pub fn touched(func: &Func, body: &[Stmt], buffer: BufferId, touch: Touch) -> Re
 
 /// Where the elements end, from 0 on, that the only writer of a buffer writes along a dimension.
 pub fn written_to(func: &Func, buffer: BufferId, dim: usize) -> Option<i64> {
+    if func.size_of(func.buffer(buffer).shape.get(dim)?).is_some() {
+        return None;
+    }
     let [writer] = writers(func, buffer)[..] else { return None };
     let body = only(&func.body, &|b| b.name == writer.name);
     let written = touched(func, &body, buffer, Touch::Writes).into_iter().nth(dim)?;

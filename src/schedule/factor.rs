@@ -322,7 +322,7 @@ fn check_terms(refusal: Refusal, func: &Func, block: &Block, factor: &For, other
         *list = list.clone().and(part.clone());
     }
     let spatial = Block { predicate: predicate.clone(), ..block.clone() };
-    if !nest::sweeps_domains(&spatial, &around) {
+    if !nest::sweeps_domains(func, &spatial, &around) {
         let message = format!("the loops of {name} do not sweep the whole domains of its spatial iterators");
         return Err(refusal.broken(6, message, &this));
     }

@@ -44,7 +44,7 @@ impl Members {
         let swept = swept(func, block, inside, &env)?;
         let moving = || block.iters.iter().zip(&swept).filter(|(it, _)| it.extent.as_int() != Some(1));
         let vars: Vec<(Var, i64)> =
-            moving().map(|(it, _)| Some((it.var, it.extent.as_int()?))).collect::<Option<_>>()?;
+            moving().map(|(it, _)| Some((it.var, func.most(&it.extent)?))).collect::<Option<_>>()?;
         let unit = block.iters.iter().filter(|it| it.extent.as_int() == Some(1));
         let units: visit::Map = unit.map(|it| (it.var, Index::Int(0))).collect();
         let at: Vec<Index> = at.iter().map(|i| visit::subst_index(i, &units)).collect();

@@ -383,7 +383,8 @@ pub fn new_loops(
 }
 
 /// Whether the loops around a block, all constant, sweep the whole domains of its spatial iterators.
-pub fn sweeps_domains(block: &Block, around: &[&For]) -> bool {
+pub fn sweeps_domains(func: &Func, block: &Block, around: &[&For]) -> bool {
+    let block = &func.largest_block(block);
     let env = env_of(around);
     let spatial: Vec<&Iter> = block.iters.iter().filter(|i| i.kind == IterKind::Spatial).collect();
     let bindings: Vec<Index> = spatial.iter().map(|i| i.binding.clone()).collect();

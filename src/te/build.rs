@@ -1,10 +1,11 @@
 //! Ready-made programs: vector addition, window sum, and matrix products with elementwise epilogues.
 
 use super::block_scales::BlockScales;
+use super::dynamic::SizeId;
 use super::epilogue::{self, Epilogue};
 use super::program::{Program, Reducer, Stage};
 use crate::dtype::DType;
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::ir::{BinOp, BufferId, Expr, Func, Index, Var};
 
 /// `C[i] = A[i] + B[i]` over f32; block `C`, loop `i`.
@@ -87,8 +88,10 @@ pub struct GemmSpec {
     /// Independent products, one behind the other in a leading dimension of A, B and C; without one there is no such
     /// dimension.
     pub batch: Option<i64>,
-    /// Rows of C.
+    /// Rows of C; the most where their number is dynamic.
     pub m: i64,
+    /// The least number of rows, where it is dynamic: then M is known at launch alone, from this to `m`.
+    pub least_m: Option<i64>,
     /// Columns of C.
     pub n: i64,
     /// Length of the sums.
@@ -117,6 +120,7 @@ impl GemmSpec {
         GemmSpec {
             batch: None,
             m,
+            least_m: None,
             n,
             k,
             a: dtype,
@@ -140,6 +144,12 @@ impl GemmSpec {
     #[must_use]
     pub fn batch(self, batch: Option<i64>) -> GemmSpec {
         GemmSpec { batch, ..self }
+    }
+
+    /// With a dynamic number of rows, from this to `m`; `None` for `m` rows.
+    #[must_use]
+    pub fn least_m(self, least_m: Option<i64>) -> GemmSpec {
+        GemmSpec { least_m, ..self }
     }
 
     /// With so many elements from one row of A, B and C in memory to the next; `None` where rows are packed.
@@ -206,10 +216,15 @@ fn build_gemm(name: &str, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Fun
     let a_shape = shape_of(if a_t { [spec.k, spec.m] } else { [spec.m, spec.k] });
     let b_shape = shape_of(if b_t { [spec.n, spec.k] } else { [spec.k, spec.n] });
     let [a_row, b_row, c_row] = spec.row_strides;
+    let rows = dynamic_rows(&mut p, spec)?;
     let a = p.input_with("A", spec.a, &a_shape, strides(&a_shape, a_row), 16)?;
     let b = p.input_with("B", spec.b, &b_shape, strides(&b_shape, b_row), 16)?;
     let scales = if spec.block_scales { Some(BlockScales::of(&mut p, spec)?) } else { None };
     let inputs = epilogues.iter().map(|e| e.input(&mut p, spec)).collect::<Result<Vec<_>>>()?;
+    if let Some(rows) = rows {
+        let of_rows = epilogues.iter().zip(&inputs).filter(|(e, _)| e.has_rows());
+        [a].into_iter().chain(of_rows.filter_map(|(_, input)| *input)).for_each(|input| p.dynamic_input(input, rows));
+    }
     let product = |v: &[Var]| {
         let (lead, i, j, k) = (&v[..lead.len()], v[v.len() - 3], v[v.len() - 2], v[v.len() - 1]);
         let element = |buffer, x, y| Expr::load(buffer, lead.iter().chain([&x, &y]).map(|v| Index::Var(*v)).collect());
@@ -243,6 +258,21 @@ fn build_gemm(name: &str, spec: &GemmSpec, epilogues: &[Epilogue]) -> Result<Fun
         p.compute(&out, |v| convert(dtype, spec.out, at(value, v)))?;
     }
     p.finish()
+}
+
+/// The dynamic number of rows, where it is dynamic.
+fn dynamic_rows(p: &mut Program, spec: &GemmSpec) -> Result<Option<SizeId>> {
+    let Some(least) = spec.least_m else { return Ok(None) };
+    let inner = [
+        (spec.layout.a_transposed(), "A is stored [K, M]: use layout NN or NT"),
+        (spec.batch.is_some(), "a batch is the outermost dimension: compile a kernel for each size"),
+        (spec.block_scales, "scales of blocks are stored [K / 128, M]: compile a kernel for each size"),
+    ];
+    if let Some((_, why)) = inner.iter().find(|(is, _)| *is) {
+        let message = "M is dynamic, but not the outermost extent of every array that it is an extent of";
+        return Err(Error::input(Code::SizeForm, message).help(*why));
+    }
+    p.size("M", least, spec.m, 1).map(Some)
 }
 
 /// The stage as the one that writes C.

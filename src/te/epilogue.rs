@@ -122,6 +122,11 @@ impl Epilogue {
         }
     }
 
+    /// Whether the outermost extent of its input is M.
+    pub(super) fn has_rows(self) -> bool {
+        matches!(self, Epilogue::RowScales | Epilogue::RowBias | Epilogue::Beta(_) | Epilogue::Residual)
+    }
+
     fn input_name(self) -> &'static str {
         if matches!(self, Epilogue::Beta(_)) { "C_in" } else { self.name() }
     }

@@ -22,7 +22,8 @@ pub enum Known {
 impl Known {
     /// Recognises a program: what a builder makes, however it was written down. `None` for every other program.
     pub fn of(func: &Func) -> Option<Known> {
-        let extent = |param: usize, dim: usize| func.buffer(*func.params.get(param)?).const_shape()?.get(dim).copied();
+        let shape = |param: usize| func.largest(func.buffer(*func.params.get(param)?)).const_shape();
+        let extent = |param: usize, dim: usize| shape(param)?.get(dim).copied();
         let candidates = match func.params.len() {
             2 => vec![Known::WindowSum(extent(1, 0)?)],
             3 if extent(2, 1).is_none() => vec![Known::VecAdd(extent(2, 0)?)],
@@ -93,7 +94,7 @@ impl Known {
 /// What the product would be if the parameters lay so.
 fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
     let [a, b, .., c] = func.params[..] else { return None };
-    let shape = |id| func.buffer(id).const_shape();
+    let shape = |id| func.largest(func.buffer(id)).const_shape();
     let (a_shape, c_shape) = (shape(a)?, shape(c)?);
     let ([lead @ .., a0, a1], [.., m, n]) = (&a_shape[..], &c_shape[..]) else { return None };
     let batch = match lead {
@@ -109,6 +110,7 @@ fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
     Some(GemmSpec {
         batch,
         m,
+        least_m: func.sizes.first().map(|s| s.size.low),
         n,
         k,
         a: func.buffer(a).dtype,

@@ -19,6 +19,7 @@
 
 mod block_scales;
 mod build;
+mod dynamic;
 mod epilogue;
 mod known;
 mod operations;
@@ -27,6 +28,7 @@ mod several;
 mod text;
 
 pub use build::{GemmSpec, Layout, SCALE_BLOCK, batched_gemm, gemm, gemm_with, vec_add, window_sum};
+pub use dynamic::SizeId;
 pub use epilogue::Epilogue;
 pub use known::Known;
 pub use operations::operations;

@@ -4,13 +4,13 @@ use crate::ir::{BinOp, Block, Expr, Func, Index, IndexOp, IterKind, Stmt, Var, v
 
 /// Operations on data that a program as te writes it asks for: each on one or two operands counts as one, so a multiply-add as
 /// two. Conversions, comparisons and choices are none. A factor that several terms of a sum share, such as a scale for each 128 terms, may
-/// multiply their sum: it counts once for them.
+/// multiply their sum: it counts once for them. Dynamic sizes count with their largest values.
 pub fn operations(func: &Func) -> f64 {
-    visit::blocks(&func.body).into_iter().map(of_block).sum()
+    visit::blocks(&func.body).into_iter().map(|block| of_block(func, block)).sum()
 }
 
-fn of_block(block: &Block) -> f64 {
-    let runs = block.iters.iter().fold(1.0, |runs, iter| runs * iter.extent.as_int().unwrap_or(1) as f64);
+fn of_block(func: &Func, block: &Block) -> f64 {
+    let runs = block.iters.iter().fold(1.0, |runs, iter| runs * func.most(&iter.extent).unwrap_or(1) as f64);
     let mut once = 0.0;
     visit::walk(&block.body, &mut |stmt| {
         let Stmt::Store(store) = stmt else { return };

@@ -1,5 +1,6 @@
 //! [`Program`]: inputs, then blocks that each compute one buffer. Every way to make a Tensor program ends here.
 
+use super::dynamic::Stated;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result, counted};
 use crate::ir::{
@@ -133,6 +134,8 @@ pub(super) type Iterators = Vec<(String, Var, i64)>;
 pub struct Program {
     func: Func,
     outputs: Vec<BufferId>,
+    /// Where its dynamic sizes were stated as extents.
+    pub(super) stated: Stated,
 }
 
 impl Program {
@@ -142,7 +145,11 @@ impl Program {
     /// `te.name` where it is no name.
     pub fn new(name: &str) -> Result<Program> {
         check_name("program", name)?;
-        Ok(Program { func: Func { name: name.to_string(), ..Func::default() }, outputs: Vec::new() })
+        Ok(Program {
+            func: Func { name: name.to_string(), ..Func::default() },
+            outputs: Vec::new(),
+            stated: Stated::default(),
+        })
     }
 
     /// The program so far.
@@ -236,7 +243,8 @@ impl Program {
         let (loops, iterators) = next.iterators(stage);
         let value = value(&mut next.func, &iterators)?;
         next.check_value(stage, &value)?;
-        let vars: Vec<(Var, i64)> = iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
+        let mut vars: Vec<(Var, i64)> = iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
+        vars.extend(next.func.size_vars());
         check_accesses(&next.func, &value, &vars, &Cond::TRUE)?;
         let shape: Vec<i64> = stage.spatial.iter().map(|(_, extent)| *extent).collect();
         let buffer = next.add_buffer(stage.buffer, stage.dtype, &shape, stage.strides.clone(), stage.align)?;
@@ -286,14 +294,15 @@ impl Program {
     /// The finished program.
     ///
     /// # Errors
-    /// `te.output` where no stage is an output.
+    /// `te.output` where no stage is an output; `size.form` and `verify.*` where a dynamic size is the extent of what needs a
+    /// constant one.
     pub fn finish(mut self) -> Result<Func> {
         if self.outputs.is_empty() {
             let error = Error::input(Code::TeOutput, format!("program {} has no output", self.func.name));
             return Err(error.help("write `output` before the buffer that the caller receives"));
         }
         self.func.params.extend(self.outputs);
-        Ok(self.func)
+        self.stated.apply(self.func)
     }
 
     pub(super) fn add_buffer(

@@ -145,7 +145,8 @@ impl Program {
                 format!("block {}: {}", several.label, fit(&values, stages.len())),
             ));
         }
-        let vars: Vec<(Var, i64)> = iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
+        let mut vars: Vec<(Var, i64)> = iterators.iter().map(|(_, v, extent)| (*v, *extent)).collect();
+        vars.extend(next.func().size_vars());
         for (stage, value) in stages.iter().zip(&values) {
             next.check_value(stage, value)?;
             check_accesses(next.func(), value, &vars, &Cond::TRUE)?;

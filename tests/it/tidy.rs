@@ -11,14 +11,15 @@ use std::fs;
 use std::path::Path;
 
 /// Used by every room, and by each other.
-const LEAVES: [&str; 3] = ["error", "dtype", "array"];
+const LEAVES: [&str; 4] = ["error", "dtype", "array", "size"];
 
 /// A room and the rooms besides the leaves that it may use. The map of src/ARCHITECTURE.md in one table; `cli` and `lib` use all.
 /// `lowered` is src/ir/lowered: the Lowered program as data.
-const LAYERS: [(&str, &[&str]); 30] = [
+const LAYERS: [(&str, &[&str]); 31] = [
     ("error", &[]),
     ("dtype", &[]),
     ("array", &[]),
+    ("size", &[]),
     ("index", &[]),
     ("ir", &["index"]),
     ("te", &["ir"]),

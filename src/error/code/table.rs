@@ -321,6 +321,11 @@ codes! {
         SimWgmma "wgmma" "A wgmma or its fence is used against its rules."
         SimZero "zero" "An integer is divided by zero."
     }
+    Size "size" "Sizes that are known at launch." {
+        SizeForm "form" "A dynamic size is the extent of what needs a constant one."
+        SizeRange "range" "A dynamic size has no values, or there are too many of them."
+        SizeValue "value" "A dynamic size has a value that the program does not allow, or arrays disagree about it."
+    }
     Step "step" "The text of steps, and names that they use." {
         StepArgs "args" "A step lacks an argument."
         StepBlock "block" "The program has no block of the name."

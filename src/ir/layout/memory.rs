@@ -1,7 +1,7 @@
 //! The layouts of buffers: row-major with the caller's strides or the padding of `storage_align`, or in swizzled panels.
 
 use super::{Coordinate, Digit, Flip, Layout};
-use crate::ir::{Buffer, Scope};
+use crate::ir::{Buffer, Index, Scope};
 
 impl Layout {
     /// An array with strides in elements of so many bits: from its indices to an offset.
@@ -55,7 +55,9 @@ pub fn strides(buffer: &Buffer) -> Option<Vec<i64>> {
     if let Some(s) = &buffer.strides {
         return Some(s.clone());
     }
-    let shape = buffer.const_shape()?;
+    // No stride depends on the outermost extent, which may be a dynamic size.
+    let inner = buffer.shape.iter().skip(1).map(Index::as_int).collect::<Option<Vec<i64>>>()?;
+    let shape: Vec<i64> = buffer.shape.first().map(|_| 1).into_iter().chain(inner).collect();
     let mut strides = vec![1i64; shape.len()];
     for d in (0..shape.len()).rev() {
         let mut stride = if d + 1 < shape.len() { strides[d + 1].checked_mul(shape[d + 1])? } else { 1 };

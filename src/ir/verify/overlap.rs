@@ -25,7 +25,7 @@ const BLOCKS: i64 = 1 << 12;
 pub fn check(judge: &Judge<'_>) -> Result<()> {
     let func = judge.func;
     for nest in &func.body {
-        let mut units = Units::new(Scope::Global);
+        let mut units = Units::new(func, Scope::Global);
         let body = units.strip(vec![nest.clone()]);
         // A loop of one iteration tells no blocks apart, but its variable has a value.
         let single = units.vars.iter().filter(|(_, extent)| *extent <= 1).map(|(v, _)| (*v, Index::Int(0))).collect();
@@ -85,7 +85,8 @@ fn decided(judge: &Judge<'_>, body: &[Stmt], buffer: BufferId, units: &Units) ->
         return Ok(());
     }
     if single {
-        counted(func, body, buffer, &units.vars)?;
+        let largest: Map = units.sizes.iter().map(|(v, extent)| (*v, Index::Int(extent - 1))).collect();
+        counted(func, &subst_body(body.to_vec(), &largest), buffer, &units.vars)?;
     }
     match met {
         Some((points, element)) => Err(overlapping(func, buffer, [&points[0], &points[1]], &element)),
@@ -104,10 +105,11 @@ type Met = ([Vec<Ranged>; 2], Vec<i64>);
 fn meet(a: &Site, b: &Site, units: &Units) -> Option<Option<Met>> {
     let mut terms = Terms::new();
     let mut sides = Vec::new();
+    let sizes = terms.bind(&units.sizes);
     for site in [a, b] {
         let mut vars = units.vars.clone();
         vars.extend(site.vars.iter().filter(|(v, _)| units.vars.iter().all(|(w, _)| w != v)));
-        let values = terms.bind(&vars);
+        let values = [terms.bind(&vars), sizes.clone()].concat();
         let happens = terms.possible(&site.given, &values)?;
         terms.question.require(happens);
         let element = site.indices.iter().map(|i| terms.index(i, &values)).collect::<Option<Vec<_>>>()?;

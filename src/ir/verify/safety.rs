@@ -121,7 +121,7 @@ fn undivided(judge: &Judge<'_>, nest: &[Stmt], block: &Block) -> Result<()> {
 
 fn undivided_into(judge: &Judge<'_>, nest: &[Stmt], block: &Block, buffer: BufferId) -> Result<()> {
     let func = judge.func;
-    let mut units = Units::new(Scope::Local);
+    let mut units = Units::new(func, Scope::Local);
     let alone = rewrite(nest.to_vec(), &mut |s| match s {
         Stmt::Block(b) if b.name != block.name => Vec::new(),
         Stmt::For(l) if l.body.is_empty() => Vec::new(),
@@ -184,6 +184,7 @@ enum Written {
 /// written has to be.
 fn all_written(body: &[Stmt], buffer: BufferId, units: &Units, pairs: &[(Touches, Touches)]) -> Written {
     let Some(all) = sites(body, buffer) else { return Written::Undecided };
+    let shared = units.shared();
     let mut decided = true;
     for (touches, by) in pairs {
         let writers: Vec<Earlier> = all
@@ -195,11 +196,11 @@ fn all_written(body: &[Stmt], buffer: BufferId, units: &Units, pairs: &[(Touches
             continue;
         }
         for site in all.iter().filter(|s| s.touches == *touches) {
-            match covered(site, &units.vars, &writers) {
+            match covered(site, &shared, &writers) {
                 Verdict::Proved => {}
                 Verdict::Undecided => decided = false,
                 Verdict::Refuted(point) => {
-                    let unit = point.iter().filter(|(v, _)| units.vars.iter().any(|(w, _)| w == v)).copied().collect();
+                    let unit = point.iter().filter(|(v, _)| shared.iter().any(|(w, _)| w == v)).copied().collect();
                     return Written::Missing(*touches, unit, element(site, &point));
                 }
             }
@@ -210,7 +211,7 @@ fn all_written(body: &[Stmt], buffer: BufferId, units: &Units, pairs: &[(Touches
 
 fn within_kernel(judge: &Judge<'_>, nest: &Stmt, buffer: BufferId) -> Result<()> {
     let func = judge.func;
-    let mut units = Units::new(func.buffer(buffer).scope);
+    let mut units = Units::new(func, func.buffer(buffer).scope);
     let body = units.strip(vec![nest.clone()]);
     let env = units.env();
     let in_order = before::in_time(func, &body, buffer, &env);
@@ -254,7 +255,7 @@ fn written_in_all(judge: &Judge<'_>, body: &[Stmt], buffer: BufferId, units: &Un
 
 /// Decides whether units write what they read before they read it.
 fn written_in_time(judge: &Judge<'_>, body: &[Stmt], buffer: BufferId, units: &Units) -> Result<()> {
-    let decided = before::decide(body, buffer, &units.vars);
+    let decided = before::decide(body, buffer, &units.shared());
     if let before::Timed::Proved = decided {
         judge.proved();
         return Ok(());
@@ -274,7 +275,7 @@ fn undecided(judge: &Judge<'_>, buffer: BufferId, units: &Units, what: &str) -> 
 
 /// Some units.
 fn some(units: &Units) -> impl Iterator<Item = Vec<Ranged>> {
-    sample(&units.vars, 4).into_iter().take(20)
+    sample(&units.shared(), 4).into_iter().take(20)
 }
 
 /// Counts what units write in time.
@@ -335,6 +336,8 @@ fn covered_by_boxes(func: &Func, body: &[Stmt], buffer: BufferId, env: &Env) -> 
 pub struct Units {
     scope: Scope,
     axes: HashMap<Axis, (Vec<Var>, Option<Raster>)>,
+    /// The variables of the program's dynamic sizes: all units have them alike.
+    pub sizes: Vec<Ranged>,
     /// The variables that represent the axes, with their extents.
     pub vars: Vec<Ranged>,
     /// The axes with what counts their units, in terms of the variables: several times where loops walk one axis in different orders.
@@ -342,15 +345,21 @@ pub struct Units {
 }
 
 impl Units {
-    /// Of no program yet.
-    pub fn new(scope: Scope) -> Units {
-        Units { scope, axes: HashMap::new(), vars: Vec::new(), numbers: Vec::new() }
+    /// Of a program, and of no nest yet.
+    pub fn new(func: &Func, scope: Scope) -> Units {
+        let sizes = func.size_vars();
+        Units { scope, axes: HashMap::new(), sizes, vars: Vec::new(), numbers: Vec::new() }
+    }
+
+    /// What has one value in a unit: its own variables, and the dynamic sizes.
+    pub fn shared(&self) -> Vec<Ranged> {
+        [self.vars.as_slice(), &self.sizes].concat()
     }
 
     /// The ranges of the variables.
     pub fn env(&self) -> Env {
         let mut env = Env::new();
-        self.vars.iter().for_each(|(var, extent)| env.bind(*var, 0, extent - 1));
+        self.shared().iter().for_each(|(var, extent)| env.bind(*var, 0, extent - 1));
         env
     }
 

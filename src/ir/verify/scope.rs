@@ -92,7 +92,7 @@ struct Bindings {
 /// Checks promises 4 to 9.
 pub fn check(judge: &Judge<'_>) -> Result<()> {
     let func = judge.func;
-    Context { func, judge, vars: Vec::new(), given: Cond::TRUE, block: None, node: None }.body(&func.body)
+    Context { func, judge, vars: func.size_vars(), given: Cond::TRUE, block: None, node: None }.body(&func.body)
 }
 
 /// Fails (`verify.bounds`) if an element `buffer[indices]` is outside the buffer for some values of `vars` (each from
@@ -199,6 +199,12 @@ impl Context<'_> {
         })
     }
 
+    /// The largest extent of an iterator's domain, which may be a dynamic size.
+    fn domain_extent(&self, it: &Iter) -> Result<i64> {
+        let size = self.func.sizes.iter().find(|s| s.value() == it.extent);
+        size.map_or_else(|| self.extent(&it.extent, it.var), |s| Ok(s.size.high))
+    }
+
     fn for_loop(&self, l: &For) -> Result<()> {
         let extent = self.extent(&l.extent, l.var)?;
         let mut inner = Context { node: Some(Node::Loop(l.var)), ..self.clone() };
@@ -219,23 +225,28 @@ impl Context<'_> {
         let outer = Context { node: Some(Node::Block(b.name)), ..self.clone() };
         outer.cond(&b.predicate)?;
         let given = self.given.clone().and(b.predicate.clone());
-        let (mut vars, mut iters) = (Vec::new(), Map::new());
+        let (mut vars, mut iters, mut inside) = (Vec::new(), Map::new(), Cond::TRUE);
         for it in &b.iters {
-            let extent = self.extent(&it.extent, it.var)?;
+            let extent = self.domain_extent(it)?;
             outer.index(&it.binding)?;
-            outer.domain(it, extent, &given)?;
+            outer.domain(it, &given)?;
             vars.push((it.var, extent));
+            if it.extent.as_int().is_none() {
+                inside = inside.and(Cond::lt(it.var, it.extent.clone()));
+            }
             iters.insert(it.var, it.binding.clone());
         }
         let block = Some(Bindings { iters, vars: self.vars.clone(), given });
         // The body speaks of the iterators alone.
-        let inner = Context { vars, given: Cond::TRUE, block, ..outer };
+        vars.extend(self.func.size_vars());
+        let inner = Context { vars, given: inside, block, ..outer };
         inner.body(b.init.as_deref().unwrap_or(&[]))?;
         inner.body(&b.body)
     }
 
-    fn domain(&self, it: &Iter, extent: i64, given: &Cond) -> Result<()> {
-        let inside = Cond::ge(it.binding.clone(), 0).and(Cond::lt(it.binding.clone(), extent));
+    fn domain(&self, it: &Iter, given: &Cond) -> Result<()> {
+        let inside = Cond::ge(it.binding.clone(), 0).and(Cond::lt(it.binding.clone(), it.extent.clone()));
+        let extent = print::index(self.func, &it.extent);
         let claim = || format!("{} stays in its domain 0..{extent}", self.func.var_name(it.var));
         let found = self.judge.counterexample(Code::VerifyDomain, &inside, given, &self.vars, &claim);
         let Some(point) = found.map_err(|e| self.placed(e))? else { return Ok(()) };
@@ -279,7 +290,8 @@ impl Context<'_> {
         let (index, given, vars) = match &self.block {
             None => (index.clone(), given.clone(), self.vars.clone()),
             Some(b) => {
-                let loops_inside = self.vars.iter().filter(|(v, _)| !b.iters.contains_key(v));
+                let known = |v: &Var| b.iters.contains_key(v) || b.vars.iter().any(|(w, _)| w == v);
+                let loops_inside = self.vars.iter().filter(|(v, _)| !known(v));
                 let given = b.given.clone().and(subst_cond(given, &b.iters));
                 (subst_index(index, &b.iters), given, b.vars.iter().chain(loops_inside).copied().collect())
             }

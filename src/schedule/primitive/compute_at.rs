@@ -159,7 +159,7 @@ fn ranges(func: &Func, block: &Block, l: &For, nature: &Nature, (around, env): (
     for (output, at) in &nature.written {
         let Some(region) = needed(func, l, around, *output, env) else { continue };
         let full = nest::full(func, *output, &region, env);
-        let solved = nest::solve(&block.iters, at, &region, &full, env);
+        let solved = nest::solve(&func.largest_block(block).iters, at, &region, &full, env);
         let spatial = || block.iters.iter().filter(|it| it.kind == IterKind::Spatial);
         let own = block.iters.iter().zip(solved).filter(|(it, _)| it.kind == IterKind::Spatial);
         let own: Vec<Range> = own.map(|(it, s)| within_domain(s.range, it)).collect();

@@ -45,7 +45,7 @@ pub static PRIMITIVE: Primitive = Primitive {
     requires: &[
         "every multiple is positive, and what the extents grow to stays within the largest number",
         "each L is serial, carries no placement, has a constant extent, holds BLOCK alone, and runs one whole iterator of \
-         BLOCK by itself; BLOCK has no predicate",
+         BLOCK by itself; BLOCK has no predicate but that such iterators stay below a dynamic size",
         "BLOCK alone writes its output, one element an iteration: at once, or as a sum, product, minimum or maximum from \
          its neutral constant",
         "BLOCK reads and writes at the plain iterator wherever one that L runs occurs, and in bounds in the added \
@@ -98,7 +98,10 @@ fn rewrite(mut func: Func, block: crate::ir::BlockId, plan: &Plan, made: &[Made]
         (output.buffer, from)
     });
     grow(&mut func.body, &plan.grown);
+    let domains: Vec<Cond> = plan.grown.iter().filter_map(|g| g.below(&func)).collect();
     visit::change_block(&mut func.body, block, &mut |b| {
+        let rest = b.predicate.conjuncts().into_iter().filter(|part| !domains.contains(part)).cloned();
+        b.predicate = rest.fold(Cond::TRUE, Cond::and);
         for it in &mut b.iters {
             if let Some(g) = plan.grown.iter().find(|g| g.iter == it.var) {
                 it.extent = Index::Int(g.to);
@@ -130,7 +133,7 @@ fn add_buffer(func: &mut Func, access: &Access, made: &Made) -> BufferId {
 /// The stage that reads an operand inside its old domain and stores `fill` (0 unless stated) beyond.
 fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made: &Made) -> Stmt {
     let fill = fill.unwrap_or_else(|| Expr::constant(func.buffer(read.buffer).dtype, 0.0));
-    let dims = boxed(func, read, |g| g.to);
+    let dims = boxed(func, read, |g| (g.to, Index::Int(g.to)));
     let ends: Vec<i64> = dims.iter().map(|(_, extent)| extent.as_int().unwrap_or(i64::MAX)).collect();
     copy::over(func, made, &dims, &[], &|_| Vec::new(), |at| {
         let all = read.dims.iter().zip(&at).zip(&ends);
@@ -153,7 +156,7 @@ pub(super) fn within(v: &Index, range: &Range, end: i64) -> Cond {
 
 /// The stage that copies what belongs to the output.
 fn crop(func: &mut Func, output: &Access, from: BufferId, made: &Made) -> Stmt {
-    let dims = boxed(func, output, |g| g.from);
+    let dims = boxed(func, output, |g| (g.from, g.end(func)));
     copy::over(func, made, &dims, &[], &|_| Vec::new(), |at| {
         let value = Expr::load(from, at.clone());
         Store::new(output.buffer, at, value)
@@ -161,8 +164,8 @@ fn crop(func: &mut Func, output: &Access, from: BufferId, made: &Made) -> Stmt {
 }
 
 /// What a stage over the dimensions sweeps, and the domains of its iterators.
-fn boxed(func: &Func, access: &Access, extent: impl Fn(&Grown) -> i64) -> Vec<(Range, Index)> {
-    let whole = |extent: i64| (Range { min: Index::Int(0), extent: Index::Int(extent) }, Index::Int(extent));
+fn boxed(func: &Func, access: &Access, extent: impl Fn(&Grown) -> (i64, Index)) -> Vec<(Range, Index)> {
+    let whole = |(sweep, domain): (i64, Index)| (Range { min: Index::Int(0), extent: Index::Int(sweep) }, domain);
     let shape = &func.buffer(access.buffer).shape;
     let dims = access.dims.iter().zip(shape).map(|(dim, all)| match &dim.grown {
         Some(g) => whole(extent(g)),

@@ -308,7 +308,7 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
         let region = written(refusal, func, l, input, env)?;
         let full = nest::full(func, input, &region, env);
         for at in dataflow::reads_at(block, input) {
-            let solved = nest::solve(&block.iters, &at, &region, &full, env);
+            let solved = nest::solve(&func.largest_block(block).iters, &at, &region, &full, env);
             let scalar = block.iters.is_empty() && !full.iter().all(|f| *f);
             if scalar || !solved.iter().all(|s| s.exact) {
                 let buffer = &func.buffer(input).name;

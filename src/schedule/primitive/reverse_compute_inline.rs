@@ -187,7 +187,7 @@ fn check<'a>(refusal: Refusal, func: &'a Func, block: &Block) -> Result<Link<'a>
         return Err(refusal.broken(5, message, &[this, (Node::Block(w.name), "the writer")]));
     }
     check_nests(refusal, func, block, link.producer)?;
-    if !nest::sweeps_domains(block, &find::around(&func.body, block.name)?) {
+    if !nest::sweeps_domains(func, block, &find::around(&func.body, block.name)?) {
         return Err(refusal.broken(
             8,
             format!("the loops of {name} do not sweep the whole domains of its iterators"),
@@ -228,7 +228,7 @@ fn covers(func: &Func, link: &Link, block: &Block) -> bool {
         link.at.iter().zip(shape).all(|(i, n)| {
             simplify::bounds(i, &env).zip(n.as_int()).is_some_and(|((low, high), n)| low >= 0 && high < n)
         });
-    whole && within && nest::sweeps_domains(link.producer, &around)
+    whole && within && nest::sweeps_domains(func, link.producer, &around)
 }
 
 fn check_nests(refusal: Refusal, func: &Func, block: &Block, producer: &Block) -> Result<()> {

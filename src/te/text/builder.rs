@@ -55,7 +55,8 @@ fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
         (Some("window_sum"), [n]) => window_sum(sizes::<1>(n)?[0]),
         (Some("gemm"), [size, types, layout, steps @ ..]) => {
             let (block_scales, steps) = block_scales(steps)?;
-            let spec = spec(sizes::<3>(size)?, types, layout)?;
+            let (least, size) = least_rows(size)?;
+            let spec = spec(sizes::<3>(&size)?, types, layout)?.least_m(least);
             gemm_with(&spec.block_scales(block_scales), &epilogues(&steps)?)
         }
         (Some("batched_gemm"), [size, types, layout, steps @ ..]) => {
@@ -74,6 +75,16 @@ fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
             Err(error.help("gemm 1024x512x2048 f16>f32>f16 NT bias relu").help("batched_gemm 8x64x64x64 f32 NN"))
         }
     }
+}
+
+/// The least number of rows, of `1..=8192x4096x4096`, and the word with the largest: `8192x4096x4096`.
+fn least_rows<'t>((word, span): &Word<'t>) -> Result<(Option<i64>, Word<'t>)> {
+    let Some((low, rest)) = word.split_once("..=") else { return Ok((None, (word, span.clone()))) };
+    let Some(least) = number(low) else {
+        let message = "expected the least number of rows, as in 1..=8192x4096x4096";
+        return Err(at(Code::TeSyntax, span.clone(), message));
+    };
+    Ok((Some(least), (rest, span.start + word.len() - rest.len()..span.end)))
 }
 
 fn sizes<const N: usize>((word, span): &Word<'_>) -> Result<[i64; N]> {

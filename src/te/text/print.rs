@@ -10,10 +10,11 @@ use std::collections::HashMap;
 /// scheduled program this prints what each block computes, whatever the loops around it.
 pub fn print(func: &Func) -> String {
     let mut out = format!("program {}\n", func.name);
+    func.sizes.iter().for_each(|size| out.push_str(&format!("  {}\n", size.size.text())));
     let written = visit::writes(&func.body);
     for id in func.params.iter().filter(|id| !written.contains(id)) {
         let b = func.buffer(*id);
-        let shape: Vec<String> = b.shape.iter().map(|e| ir_print::index(func, e)).collect();
+        let shape: Vec<String> = b.shape.iter().map(|e| func.extent_text(e)).collect();
         let shape = if shape.is_empty() { String::new() } else { format!("[{}]", shape.join(", ")) };
         let values = b.values.map(|(low, end)| format!(" in {low}..{end}")).unwrap_or_default();
         out.push_str(&format!("  input {} {}{shape}{values}{}\n", b.name, b.dtype, storage(func, *id)));
@@ -87,7 +88,7 @@ fn several(func: &Func, block: &Block) -> Option<String> {
 /// The iterators of a kind, with their extents or without.
 fn axes(func: &Func, block: &Block, names: &HashMap<Var, String>, kind: IterKind, extents: bool) -> String {
     let one = |it: &Iter| match extents {
-        true => format!("{} {}", names[&it.var], ir_print::index(func, &it.extent)),
+        true => format!("{} {}", names[&it.var], func.extent_text(&it.extent)),
         false => names[&it.var].clone(),
     };
     block.iters.iter().filter(|it| it.kind == kind).map(one).collect::<Vec<_>>().join(", ")

@@ -37,13 +37,13 @@ pub fn head<'t>(c: &mut Cursor<'t>, p: &Program) -> Result<Option<Head<'t>>> {
             return Ok(None);
         }
         c.take_word(reducer.name());
-        return Ok(Some(Head { reducer: Named::One(reducer), over: c.list("(", ")", axis)? }));
+        return Ok(Some(Head { reducer: Named::One(reducer), over: c.list("(", ")", |c| axis(c, p.func()))? }));
     }
     let called = c.peek().kind == Kind::Name && c.peek_at(1).kind == Kind::Symbol("(");
     let word = c.peek().text(c.text);
     if called && tuple_reducers(p.func()).any(|n| n == word) {
         let (name, span) = c.name("a reducer")?;
-        return Ok(Some(Head { reducer: Named::Tuple(name, span), over: c.list("(", ")", axis)? }));
+        return Ok(Some(Head { reducer: Named::Tuple(name, span), over: c.list("(", ")", |c| axis(c, p.func()))? }));
     }
     not_a_reducer(c, p).map(|()| None)
 }

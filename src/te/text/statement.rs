@@ -8,6 +8,7 @@ use super::{at, placed};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::Func;
+use crate::te::dynamic::SizeId;
 use crate::te::program::{Program, Stage};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -24,7 +25,9 @@ pub fn program(text: &str, tokens: &[Token]) -> Result<Func> {
     c.end_statement()?;
     while c.next_statement() {
         let keyword = |c: &Cursor<'_>, word: &str| c.is_word(word) && c.peek_at(1).kind == Kind::Name;
-        if keyword(&c, "input") {
+        if keyword(&c, "size") {
+            size(&mut c, &mut p)?
+        } else if keyword(&c, "input") {
             input(&mut c, &mut p)?
         } else if keyword(&c, "reducer") {
             reducers::declaration(&mut c, &mut p)?
@@ -49,13 +52,59 @@ pub(super) fn dtype(c: &mut Cursor<'_>) -> Result<DType> {
     })
 }
 
-fn extents(c: &mut Cursor<'_>, what: &str) -> Result<Vec<i64>> {
+/// The extents of an input, the largest where one is dynamic; and the size of the outermost.
+fn shape(c: &mut Cursor<'_>, func: &Func) -> Result<(Vec<i64>, Option<SizeId>)> {
+    let mut sizes = Vec::new();
+    let extents = c.list("[", "]", |c| {
+        let start = c.peek().span.clone();
+        let (extent, size) = extent(c, func, "an extent")?;
+        if size.is_some() && !sizes.is_empty() {
+            let error = at(Code::SizeForm, start, "a dynamic size is the outermost extent alone");
+            return Err(error.help("so every stride is a constant; transpose the array where it is made"));
+        }
+        sizes.push(size);
+        Ok(extent)
+    })?;
+    Ok((extents, sizes.first().copied().flatten()))
+}
+
+/// A number, or the name of a dynamic size, whose largest value it is then.
+fn extent(c: &mut Cursor<'_>, func: &Func, what: &str) -> Result<(i64, Option<SizeId>)> {
+    let token = c.peek();
+    let found = func.sizes.iter().position(|s| token.kind == Kind::Name && c.is_word(&s.size.name));
+    if let Some(size) = found {
+        c.name(what)?;
+        return Ok((func.sizes[size].size.high, Some(size)));
+    }
+    let found = c.integer(what).map(|(v, _)| (v, None));
+    found.map_err(|e| match c.peek().kind {
+        Kind::Name => e
+            .help("extents are numbers, `f32[512, 64]`, or dynamic sizes: `size M in 1..=8192`, then `f32[M, 64]`")
+            .help("`--size` runs a builder's program at other sizes"),
+        _ => e,
+    })
+}
+
+/// `size NAME in LOW..=HIGH [by MULTIPLE]`
+fn size(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
+    c.take_word("size");
+    let (name, span) = c.name("the name of a size")?;
+    if !c.take_word("in") {
+        return Err(c.unexpected("`in LOW..=HIGH`").help("size M in 1..=8192 by 8"));
+    }
+    let low = c.integer("the least value, as in `in 1..=8192`")?.0;
+    c.expect("..")?;
+    c.expect("=")?;
+    let (high, end) = c.integer("the largest value")?;
+    let by = if c.take_word("by") { c.integer("what each value is a multiple of")?.0 } else { 1 };
+    p.size(name, low, high, by).map_err(|e| placed(e, span.start..end.end)).map(|_| ())
+}
+
+fn strides(c: &mut Cursor<'_>, what: &str) -> Result<Vec<i64>> {
     c.list("[", "]", |c| {
         let found = c.integer(what).map(|(v, _)| v);
         found.map_err(|e| match c.peek().kind {
-            Kind::Name => e.help(
-                "extents and strides are numbers: `f32[512, 64]`; `--size` runs a builder's program at other sizes",
-            ),
+            Kind::Name => e.help("strides are numbers: `f32[512, 64] strides [128, 1]`"),
             _ => e,
         })
     })
@@ -63,7 +112,7 @@ fn extents(c: &mut Cursor<'_>, what: &str) -> Result<Vec<i64>> {
 
 /// `[strides [STRIDE, ..]] [align BYTES]`
 fn storage(c: &mut Cursor<'_>) -> Result<(Option<Vec<i64>>, u32)> {
-    let strides = if c.take_word("strides") { Some(extents(c, "a stride")?) } else { None };
+    let strides = if c.take_word("strides") { Some(strides(c, "a stride")?) } else { None };
     if !c.take_word("align") {
         return Ok((strides, 16));
     }
@@ -77,10 +126,13 @@ fn input(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     let (name, span) = c.name("a name")?;
     let dtype = dtype(c)?;
     // Without extents it is one number.
-    let shape = if c.is("[") { extents(c, "an extent")? } else { Vec::new() };
+    let (shape, size) = if c.is("[") { shape(c, p.func())? } else { (Vec::new(), None) };
     let range = values(c)?;
     let (strides, align) = storage(c)?;
     let id = p.input_with(name, dtype, &shape, strides, align).map_err(|e| placed(e, span))?;
+    if let Some(size) = size {
+        p.dynamic_input(id, size);
+    }
     match range {
         Some(((low, end), at)) => p.values(id, low, end).map_err(|e| placed(e, at)),
         None => Ok(()),
@@ -107,6 +159,8 @@ fn values(c: &mut Cursor<'_>) -> Result<Option<Values>> {
 pub(super) struct Axis<'t> {
     pub name: &'t str,
     pub extent: Option<i64>,
+    /// The dynamic size that the extent is.
+    pub size: Option<SizeId>,
     pub span: Range<usize>,
 }
 
@@ -121,18 +175,18 @@ pub(super) struct Written<'t> {
     pub align: u32,
 }
 
-pub(super) fn axis<'t>(c: &mut Cursor<'t>) -> Result<Axis<'t>> {
+pub(super) fn axis<'t>(c: &mut Cursor<'t>, func: &Func) -> Result<Axis<'t>> {
     let (name, span) = c.name("an iterator")?;
     if c.is("[") {
         let span = c.peek().span.clone();
         let error = at(Code::TeIndex, span, "an element is written at iterators alone: there is no scatter");
         return Err(error.help("read at an index that is a datum instead: `B[i] f32 = A[X[i]]`"));
     }
-    let extent = match c.peek().kind {
-        Kind::Int(_) => Some(c.integer("an extent")?.0),
-        _ => None,
+    let (extent, size) = match c.peek().kind {
+        Kind::Int(_) | Kind::Name => extent(c, func, "an extent").map(|(extent, size)| (Some(extent), size))?,
+        _ => (None, None),
     };
-    Ok(Axis { name, extent, span })
+    Ok(Axis { name, extent, size, span })
 }
 
 fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
@@ -143,16 +197,19 @@ fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     } else {
         None
     };
-    let mut written = vec![target(c)?];
+    let mut written = vec![target(c, p.func())?];
     while c.take(",") {
-        written.push(target(c)?);
+        written.push(target(c, p.func())?);
     }
     c.expect("=")?;
     let head = reducers::head(c, p)?;
     let reducer = match head {
         None if written.len() == 1 => None,
         Some(Head { reducer: Named::One(r), over }) if written.len() == 1 => Some((r, over)),
-        head => return reducers::several(c, p, label, &written, head),
+        head => {
+            written.iter().for_each(|w| dynamic(p, label.unwrap_or(written[0].buffer), &w.axes));
+            return reducers::several(c, p, label, &written, head);
+        }
     };
     let Some(Written { output, buffer, span, axes, dtype, strides, align }) = written.pop() else { return Ok(()) };
     let values = [c.expression()?];
@@ -161,6 +218,7 @@ fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     let [value] = values;
     let reduce = reducer.map(|(r, _)| (r, over.as_slice()));
     let label = label.unwrap_or(buffer);
+    dynamic(p, label, &axes);
     let stage = Stage { label, buffer, dtype, output, spatial: &spatial, reduce, strides, align };
     let made = p.compute_with(&stage, |func, iterators| {
         let gathered = RefCell::new(Vec::new());
@@ -177,11 +235,18 @@ fn block(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
     made.map_err(|e| placed(e, span)).map(|_| ())
 }
 
+/// States which iterators of a block have a dynamic size as their extent.
+pub(super) fn dynamic(p: &mut Program, label: &str, axes: &[Axis<'_>]) {
+    for (n, size) in axes.iter().enumerate().filter_map(|(n, axis)| Some((n, axis.size?))) {
+        p.dynamic_iterator(label, n, size);
+    }
+}
+
 /// `[output] BUFFER[ITERATOR [EXTENT], ..] TYPE [strides ..] [align ..]`
-fn target<'t>(c: &mut Cursor<'t>) -> Result<Written<'t>> {
+fn target<'t>(c: &mut Cursor<'t>, func: &Func) -> Result<Written<'t>> {
     let output = c.is_word("output") && c.peek_at(1).kind == Kind::Name && c.take_word("output");
     let (buffer, span) = c.name("`input`, or a block `[LABEL:] [output] BUFFER[..] TYPE = VALUE`")?;
-    let axes = c.list("[", "]", axis)?;
+    let axes = c.list("[", "]", |c| axis(c, func))?;
     let dtype = dtype(c)?;
     let (strides, align) = storage(c)?;
     Ok(Written { output, buffer, span, axes, dtype, strides, align })

@@ -107,6 +107,11 @@ impl<'a> Names<'a> {
         self.index_with(node, &mut None)
     }
 
+    /// The dynamic size of that name.
+    fn size(&self, name: &str) -> Option<Index> {
+        Some(self.func.find_size(name)?.value())
+    }
+
     /// An index that may have data in it, which go to `data` if that is a list.
     fn index_with(&self, node: &Node, data: &mut Option<Vec<Datum>>) -> Result<Index> {
         match &node.tree {
@@ -116,7 +121,7 @@ impl<'a> Names<'a> {
             }
             Tree::Access(..) if data.is_some() => self.datum_index(node, data),
             Tree::Call(f, _) if data.is_some() && DType::parse(f).is_some() => self.datum_index(node, data),
-            Tree::Name(name) => self.iterator(name).map(Index::Var).ok_or_else(|| {
+            Tree::Name(name) => self.iterator(name).map(Index::Var).or_else(|| self.size(name)).ok_or_else(|| {
                 let all: Vec<&str> = self.iterators.iter().map(|(n, ..)| n.as_str()).collect();
                 let guess = suggestion(name, all.iter().copied());
                 at(Code::TeName, node.span.clone(), format!("{name} is not an iterator of this statement{guess}"))

@@ -9,7 +9,7 @@ use crate::ir::reduction;
 use crate::ir::region::{self, Range, Touch};
 use crate::ir::simplify::Env;
 use crate::ir::{
-    BinOp, Block, BufferId, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, verify, visit,
+    BinOp, Block, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, LoopKind, Stmt, Store, Var, verify, visit,
 };
 use crate::schedule::analyze;
 use crate::schedule::refusal::Refusal;
@@ -21,8 +21,23 @@ pub struct Grown {
     pub kind: IterKind,
     pub run_by: Var,
     pub iter: Var,
+    /// Its extent; the largest, where that is a dynamic size.
     pub from: i64,
     pub to: i64,
+    /// The number of the dynamic size that its extent is.
+    pub dynamic: Option<usize>,
+}
+
+impl Grown {
+    /// Where its domain ends.
+    pub fn end(&self, func: &Func) -> Index {
+        self.dynamic.map_or(Index::Int(self.from), |size| func.sizes[size].value())
+    }
+
+    /// What a dynamic size demands of the block: that the iterator stays below it.
+    pub fn below(&self, func: &Func) -> Option<Cond> {
+        self.dynamic.map(|_| Cond::lt(self.run_by, self.end(func)))
+    }
 }
 
 /// A buffer as BLOCK accesses it at one vector of indices.
@@ -88,6 +103,7 @@ impl Check<'_> {
         let around = self.around()?;
         let grown: Vec<Grown> =
             loops.iter().zip(multiples).map(|(l, (_, m))| self.grown(&around, l, *m)).collect::<Result<_>>()?;
+        self.predicate(&grown)?;
         let (output, combination) = self.nature()?;
         let reads = self.reads(&grown, output)?;
         let crop = self.output(&grown, output)?;
@@ -164,15 +180,24 @@ impl Check<'_> {
             let error = no(2, format!("loop `{name}` does not run one whole iterator of {block} by itself"));
             return Err(error.help(self.early("splitting, fusing and moving")));
         };
-        if !self.block.predicate.is_true() {
-            return Err(no(2, format!("{block} has a predicate")).help(self.early("splitting")));
-        }
         let pieces = |n: i64| n / multiple + i64::from(n % multiple != 0);
         let to = from.checked_add(self.more).and_then(|n| pieces(n).max(1).checked_mul(multiple));
         let Some(to) = to.filter(|to| *to <= limits::NUMBER) else {
             return Err(no(1, format!("loop `{name}` would grow beyond {}", limits::NUMBER)));
         };
-        Ok(Grown { kind: it.kind, run_by: l.var, iter: it.var, from, to })
+        Ok(Grown { kind: it.kind, run_by: l.var, iter: it.var, from, to, dynamic: self.func.size_of(&it.extent) })
+    }
+
+    /// Requirement 2 of the predicate: it says no more than that iterators of dynamic size that grow stay below it.
+    fn predicate(&self, grown: &[Grown]) -> Result<()> {
+        let domains: Vec<Cond> = grown.iter().filter_map(|g| g.below(self.func)).collect();
+        match self.block.predicate.conjuncts().into_iter().find(|part| !part.is_true() && !domains.contains(part)) {
+            None => Ok(()),
+            Some(_) => {
+                let message = format!("{} has a predicate", self.name());
+                Err(self.no(2, message).help(self.early("splitting")))
+            }
+        }
     }
 
     /// The iterator that is the loop's variable, which no other mentions.
@@ -180,7 +205,7 @@ impl Check<'_> {
         let mut mentioning = self.block.iters.iter().filter(|i| i.binding.mentions(l.var));
         let it = mentioning.next()?;
         let alone = mentioning.next().is_none() && l.kind == LoopKind::Serial;
-        (alone && it.binding.as_var() == Some(l.var) && it.extent.as_int() == Some(extent)).then_some(it)
+        (alone && it.binding.as_var() == Some(l.var) && self.func.most(&it.extent) == Some(extent)).then_some(it)
     }
 
     /// Requirement 3; where BLOCK writes, and how it combines.
@@ -282,6 +307,7 @@ impl Check<'_> {
             let goes_on = |g: &Grown| dataflow::written_to(self.func, buffer, dims.len()) >= Some(g.to);
             let ends = grown.is_some_and(|g| g.kind == IterKind::Reduce || !goes_on(g));
             let (range, read) = match (ends || touch == Touch::Writes, grown) {
+                (true, Some(g)) if g.dynamic.is_some() => (touched, Range { min: 0.into(), extent: g.end(self.func) }),
                 (true, Some(g)) => (touched.clone(), up_to(touched, g.from)),
                 (true, None) => (touched.clone(), touched),
                 (false, Some(_)) => (reached.clone(), reached),
