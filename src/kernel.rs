@@ -3,6 +3,8 @@
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
+use crate::size;
+pub use crate::size::{Follows, Size};
 use crate::target::runs;
 use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
@@ -30,6 +32,9 @@ pub struct Kernels {
     pub workspace: Vec<Workspace>,
     /// In launch order.
     pub kernels: Vec<Kernel>,
+    /// Sizes that are known at launch; arguments, grids and tensor maps have their largest values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<Size>,
 }
 
 impl Kernels {
@@ -52,7 +57,52 @@ impl Kernels {
             args: Vec::new(),
             workspace: Vec::new(),
             kernels,
+            sizes: Vec::new(),
         }
+    }
+
+    /// The value of each dynamic size, from the outermost extents of the arrays.
+    ///
+    /// # Errors
+    /// `size.value` where two arrays disagree, or the program does not allow the value.
+    pub fn sizes_of(&self, shapes: &[&[usize]]) -> Result<Vec<i64>> {
+        sizes_of(&self.sizes, &self.args, shapes)
+    }
+
+    /// Whether the program takes arrays of these types and shapes.
+    pub fn takes(&self, arrays: &[(DType, &[usize])]) -> bool {
+        let shapes: Vec<&[usize]> = arrays.iter().map(|(_, shape)| *shape).collect();
+        let Ok(sizes) = self.sizes_of(&shapes) else { return false };
+        let each = |(arg, (dtype, shape)): (&Arg, &(DType, &[usize]))| {
+            arg.takes_type(*dtype)
+                && if sizes.is_empty() { arg.takes_shape(shape) } else { arg.at(&sizes).takes_shape(shape) }
+        };
+        self.args.len() == arrays.len() && self.args.iter().zip(arrays).all(each)
+    }
+
+    /// The extents of an argument in words, a dynamic size by its values: `1..=8192`.
+    pub fn extents(&self, arg: &Arg) -> Vec<String> {
+        let mut extents: Vec<String> = arg.shape.iter().map(i64::to_string).collect();
+        if let (Some(size), Some(first)) = (arg.dynamic.and_then(|n| self.sizes.get(n)), extents.first_mut()) {
+            *first = format!("{}..={}", size.low, size.high);
+        }
+        extents
+    }
+
+    /// The program at one value of each dynamic size, in order: arguments, grids and tensor maps are as they are at launch, and the
+    /// range of each size is its value.
+    ///
+    /// # Errors
+    /// `size.value` where a size cannot have the value, or where their number is another.
+    pub fn at(&self, values: &[i64]) -> Result<Kernels> {
+        Size::check_all(self.sizes.iter(), values)?;
+        let mut out = self.clone();
+        out.args = out.args.iter().map(|arg| arg.at(values)).collect();
+        out.kernels.iter_mut().for_each(|kernel| kernel.fix(values));
+        for (size, value) in out.sizes.iter_mut().zip(values) {
+            (size.low, size.high) = (*value, *value);
+        }
+        Ok(out)
     }
 
     /// Whether a device of this compute capability (major, minor) can run the program.
@@ -198,6 +248,9 @@ pub struct Arg {
     /// What its elements are promised to be: from the first to the end, which is exclusive. Kernels index by them unchecked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<(i64, i64)>,
+    /// The number of the dynamic size that the outermost extent is; `shape` and `bytes` are those of its largest value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic: Option<usize>,
 }
 
 impl Arg {
@@ -206,7 +259,29 @@ impl Arg {
         let strides = packed(shape);
         let elements: i64 = shape.iter().product();
         let bytes = dtype.bytes_of(u64::try_from(elements).unwrap_or(0));
-        Arg { name: name.into(), dtype, shape: shape.to_vec(), strides, align: 16, bytes, access, values: None }
+        Arg {
+            name: name.into(),
+            dtype,
+            shape: shape.to_vec(),
+            strides,
+            align: 16,
+            bytes,
+            access,
+            values: None,
+            dynamic: None,
+        }
+    }
+
+    /// The argument at values of the dynamic sizes.
+    pub fn at(&self, values: &[i64]) -> Arg {
+        let mut out = self.clone();
+        let value = out.dynamic.take().and_then(|size| values.get(size));
+        if let (Some(value), Some(extent), Some(stride)) = (value, out.shape.first_mut(), self.strides.first()) {
+            let missing = extent.saturating_sub(*value).saturating_mul(*stride);
+            *extent = *value;
+            out.bytes = out.bytes.saturating_sub(out.dtype.bytes_of(u64::try_from(missing).unwrap_or(0)));
+        }
+        out
     }
 
     /// Whether an array of this type can be given for it.
@@ -275,6 +350,33 @@ pub enum Param {
     Workspace(usize),
     /// A tensor map, which the driver encodes once the address of its array is known.
     TensorMap(TensorMap),
+    /// The value of the dynamic size of this number, divided by what it is a multiple of, as an integer of 32 bits.
+    Size(usize),
+}
+
+/// The value of each size, from the outermost extents of the arrays.
+///
+/// # Errors
+/// `size.value` where two arrays disagree, or a size cannot have the value.
+pub(crate) fn sizes_of<'s>(sizes: &[Size], args: &'s [Arg], shapes: &[&'s [usize]]) -> Result<Vec<i64>> {
+    let array = |(arg, given): (&'s Arg, &&'s [usize])| {
+        let (shape, strides) = (arg.shape.as_slice(), arg.strides.as_slice());
+        Some(size::Sized { name: &arg.name, size: arg.dynamic?, shape, strides, given })
+    };
+    let arrays: Vec<size::Sized<'_>> = args.iter().zip(shapes).filter_map(array).collect();
+    size::values(sizes.iter(), &arrays)
+}
+
+/// The value of the kernels' parameter for the size of that number.
+///
+/// # Errors
+/// A fault of warploom where there is no such size.
+pub(crate) fn parameter(sizes: &[Size], values: &[i64], number: usize) -> Result<u32> {
+    let found = sizes.get(number).zip(values.get(number));
+    let value = found.and_then(|(size, value)| u32::try_from(value.checked_div(size.by)?).ok());
+    value.ok_or_else(|| {
+        Error::bug(Code::LaunchParams, format!("a kernel takes dynamic size {number}, which has no value"))
+    })
 }
 
 /// How bulk copies find their boxes in an array of device memory.
@@ -296,6 +398,9 @@ pub struct TensorMap {
     pub swizzle: u32,
     /// Bytes that the second-level cache fetches together: 64, 128 or 256; 0 leaves it alone.
     pub promotion: u32,
+    /// The dimension whose extent is a dynamic size, and the number of the size; `extents` has its largest value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dynamic: Option<(usize, usize)>,
 }
 
 impl TensorMap {
@@ -308,7 +413,7 @@ impl TensorMap {
         promotion: u32,
     ) -> TensorMap {
         let [extents, strides, tile] = [extents, strides, tile].map(<[i64]>::to_vec);
-        TensorMap { array: Box::new(array), dtype, extents, strides, tile, swizzle, promotion }
+        TensorMap { array: Box::new(array), dtype, extents, strides, tile, swizzle, promotion, dynamic: None }
     }
 }
 
@@ -374,6 +479,25 @@ pub struct Kernel {
     /// (griddepcontrol.wait): it can be launched with programmatic stream serialization.
     #[serde(rename = "pdl")]
     pub early: bool,
+    /// Where the number of blocks in x, y or z follows from a dynamic size; `grid` has the largest.
+    #[serde(default, skip_serializing_if = "Clips::is_empty")]
+    pub clips: Clips,
+}
+
+/// What the numbers of blocks in x, y and z follow from, where they do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clips(pub [Option<Follows>; 3]);
+
+impl Clips {
+    /// Whether no number of blocks follows from a size.
+    pub fn is_empty(&self) -> bool {
+        self.0 == [None; 3]
+    }
+
+    /// The blocks in x, y and z at values of the sizes.
+    pub fn at(&self, grid: [u32; 3], values: &[i64]) -> [u32; 3] {
+        std::array::from_fn(|n| self.0[n].map_or(grid[n], |f| f.at(values).min(grid[n])))
+    }
 }
 
 impl Kernel {
@@ -388,14 +512,29 @@ impl Kernel {
             persistent: false,
             shared_bytes: 0,
             early: false,
+            clips: Clips::default(),
         }
     }
 
-    /// What a launch must hold whatever the device, for a program of so many arguments and workspace buffers: the parameters exist, no
-    /// extent is zero, and the grid is a whole number of clusters.
-    pub(crate) fn check(&self, args: usize, workspace: usize) -> Result<()> {
+    /// Gives grid and tensor maps the values of the dynamic sizes.
+    fn fix(&mut self, values: &[i64]) {
+        self.grid = std::mem::take(&mut self.clips).at(self.grid, values);
+        for param in &mut self.params {
+            if let Param::TensorMap(map) = param
+                && let Some((dim, size)) = map.dynamic.take()
+                && let (Some(extent), Some(value)) = (map.extents.get_mut(dim), values.get(size))
+            {
+                *extent = *value;
+            }
+        }
+    }
+
+    /// What a launch must hold whatever the device, for a kernel of the program: the parameters exist, no extent is zero, and the grid is
+    /// a whole number of clusters.
+    pub(crate) fn check(&self, program: &Kernels) -> Result<()> {
         let entry = &self.entry;
-        if self.params.iter().any(|param| is_missing(param, args, workspace)) {
+        let follows = self.clips.0.iter().flatten().any(|f| f.size >= program.sizes.len());
+        if follows || self.params.iter().any(|param| is_missing(param, program)) {
             return Err(Error::bug(Code::LaunchParams, format!("kernel {entry} takes a parameter that is not there")));
         }
         if [self.grid, self.block, self.cluster].as_flattened().contains(&0) {
@@ -410,11 +549,17 @@ impl Kernel {
     }
 }
 
-fn is_missing(param: &Param, args: usize, workspace: usize) -> bool {
+fn is_missing(param: &Param, program: &Kernels) -> bool {
     match param {
-        Param::Arg(n) => *n >= args,
-        Param::Workspace(n) => *n >= workspace,
-        Param::TensorMap(map) => matches!(*map.array, Param::TensorMap(_)) || is_missing(&map.array, args, workspace),
+        Param::Arg(n) => *n >= program.args.len(),
+        Param::Workspace(n) => *n >= program.workspace.len(),
+        Param::Size(n) => *n >= program.sizes.len(),
+        Param::TensorMap(map) => {
+            let (rank, sizes) = (map.extents.len(), program.sizes.len());
+            let is_array = matches!(*map.array, Param::Arg(_) | Param::Workspace(_));
+            let dynamic = map.dynamic.is_some_and(|(dim, size)| dim >= rank || size >= sizes);
+            !is_array || is_missing(&map.array, program) || dynamic
+        }
     }
 }
 
@@ -454,23 +599,23 @@ mod tests {
 
     #[test]
     fn kernels_that_cannot_be_launched_are_refused() {
-        let kernel = Kernel {
-            entry: "main".into(),
-            params: vec![Param::Arg(0), Param::Workspace(0)],
-            grid: [4, 1, 1],
-            block: [32, 1, 1],
-            cluster: [2, 1, 1],
-            persistent: false,
-            shared_bytes: 0,
-            early: false,
+        let params = vec![Param::Arg(0), Param::Workspace(0)];
+        let kernel = Kernel { cluster: [2, 1, 1], ..Kernel::new("main", params, [4, 1, 1], [32, 1, 1]) };
+        let program = |args: usize, workspace: usize| {
+            let mut all = Kernels::new("p", "sm_80", 70, "", Vec::new());
+            all.args = vec![Arg::new("A", DType::F32, &[4], Access::Read); args];
+            all.workspace = vec![Workspace::new("W", 4); workspace];
+            all
         };
-        assert_eq!(kernel.check(1, 1), Ok(()));
-        assert_eq!(kernel.check(1, 0).unwrap_err().code(), Code::LaunchParams);
-        assert_eq!(kernel.check(0, 1).unwrap_err().code(), Code::LaunchParams);
+        assert_eq!(kernel.check(&program(1, 1)), Ok(()));
+        assert_eq!(kernel.check(&program(1, 0)).unwrap_err().code(), Code::LaunchParams);
+        assert_eq!(kernel.check(&program(0, 1)).unwrap_err().code(), Code::LaunchParams);
+        let sized = Kernel { params: vec![Param::Size(0)], ..kernel.clone() };
+        assert_eq!(sized.check(&program(1, 1)).unwrap_err().code(), Code::LaunchParams);
         let zero = Kernel { block: [0, 1, 1], ..kernel.clone() };
-        assert_eq!(zero.check(1, 1).unwrap_err().code(), Code::LaunchExtent);
+        assert_eq!(zero.check(&program(1, 1)).unwrap_err().code(), Code::LaunchExtent);
         let ragged = Kernel { grid: [5, 1, 1], ..kernel };
-        assert_eq!(ragged.check(1, 1).unwrap_err().code(), Code::LaunchCluster);
+        assert_eq!(ragged.check(&program(1, 1)).unwrap_err().code(), Code::LaunchCluster);
     }
 
     /// The launcher in Python has a table of its own.

@@ -169,6 +169,7 @@ mod tests {
             tile: tile.to_vec(),
             swizzle: 0,
             promotion: 0,
+            dynamic: None,
         }
     }
 

@@ -53,7 +53,7 @@ pub struct Body<'c, 'm, 'k> {
     pub listing: &'m mut Listing,
     /// The ranges of the launch variables and of the loops.
     pub(super) ranges: Env,
-    function: FunctionValue<'c>,
+    pub(super) function: FunctionValue<'c>,
     /// The lines of the statements, where the PTX is to have them.
     locations: Option<Locations<'k>>,
     pub(super) depth: u32,
@@ -126,9 +126,10 @@ fn declare<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, entry: &str) -> Func
     let map = b.context.ptr_type(AddressSpace::default());
     let mut params: Vec<BasicMetadataTypeEnum> = vec![pointer.into(); kernel.func.params.len()];
     params.extend(vec![BasicMetadataTypeEnum::from(map); kernel.maps.len()]);
+    params.extend(vec![BasicMetadataTypeEnum::from(b.context.i32_type()); kernel.sizes().len()]);
     let function = b.module.add_function(entry, b.context.void_type().fn_type(&params, false), None);
     function.set_call_conventions(PTX_KERNEL);
-    for at in kernel.func.params.len()..params.len() {
+    for at in kernel.func.params.len()..kernel.func.params.len() + kernel.maps.len() {
         b.by_value(function, at as u32, MAP_BYTES, MAP_ALIGN);
     }
     let written = visit::writes(&kernel.func.body);

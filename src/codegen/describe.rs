@@ -5,8 +5,9 @@ use super::listing::Head;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{self, Lowered, LoweredKernel};
-use crate::ir::{Buffer, print, visit};
-use crate::kernel::{Access, Arg, Kernel, Kernels, Param, TensorMap, Workspace};
+use crate::ir::{Axis, Buffer, print, visit};
+use crate::kernel::{Access, Arg, Clips, Kernel, Kernels, Param, TensorMap, Workspace};
+use crate::size::Follows;
 use crate::target::Target;
 
 /// Identifiers that PTX or the module itself defines. Opcodes and types are legal names of kernels; ptxas refuses this constant.
@@ -32,10 +33,10 @@ pub fn entries(lowered: &Lowered) -> Vec<String> {
 /// The kernel as it is in the comment above its entry, with what the chip only emulates; and how many blocks a cluster
 /// has.
 pub fn head(entry: &str, kernel: &LoweredKernel, target: &Target) -> Head {
-    let ([gx, gy, gz], [bx, by, bz]) = (kernel.grid(), kernel.block());
+    let (grid, [bx, by, bz]) = (kernel.grid_text(), kernel.block());
     let name = &kernel.func.name;
     let shared = kernel.shared_bytes;
-    let launch = format!("kernel {name}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, {shared} bytes shared");
+    let launch = format!("kernel {name}: grid {grid}, block {bx} x {by} x {bz}, {shared} bytes shared");
     let walk = lowered::print_walk(kernel);
     let emulated: String = kernel
         .instructions()
@@ -77,6 +78,7 @@ pub fn kernels(
                 persistent: kernel.persistent().is_some(),
                 shared_bytes: kernel.shared_bytes,
                 early: kernel.grid_dependency.is_some(),
+                clips: clips(kernel)?,
             })
         })
         .collect::<Result<_>>()?;
@@ -90,7 +92,28 @@ pub fn kernels(
         args: (0..lowered.params.len()).map(|n| arg(lowered, n)).collect::<Result<_>>()?,
         workspace,
         kernels,
+        sizes: lowered.sizes.iter().map(|s| s.size.clone()).collect(),
     })
+}
+
+/// What the numbers of blocks follow from: where there are clusters, blockIdx.x counts clusters.
+fn clips(kernel: &LoweredKernel) -> Result<Clips> {
+    let mut clips = Clips::default();
+    for clipped in &kernel.clipped {
+        let (at, blocks) = match clipped.axis {
+            Axis::BlockX => (0, kernel.cluster()),
+            Axis::BlockY => (1, 1),
+            _ => (2, 1),
+        };
+        let times = u32::try_from(clipped.times).ok().and_then(|t| t.checked_mul(blocks));
+        let (Some(times), Ok(per)) = (times, u32::try_from(clipped.per)) else {
+            let message =
+                format!("the grid of {} follows from a size by numbers of more than 32 bits", kernel.func.name);
+            return Err(Error::bug(Code::CodegenParams, message));
+        };
+        clips.0[at] = Some(Follows::new(clipped.size, times, per));
+    }
+    Ok(clips)
 }
 
 fn workspaces(lowered: &Lowered) -> Result<Vec<Workspace>> {
@@ -118,7 +141,7 @@ fn params(lowered: &Lowered, kernel: &LoweredKernel, workspace: &[Workspace]) ->
         let array = Box::new(of(&map.buffer).ok_or_else(missing)?);
         Ok(Param::TensorMap(tensor_map(map, array, kernel.func.buffer(map.buffer).dtype)))
     });
-    plain.chain(maps).collect()
+    plain.chain(maps).chain(kernel.sizes().into_iter().map(|n| Ok(Param::Size(n)))).collect()
 }
 
 /// The map of an array; of elements below a byte, which no tensor map has, that of their bytes.
@@ -130,7 +153,8 @@ fn tensor_map(map: &lowered::TensorMap, array: Box<Param>, dtype: DType) -> Tens
     }
     strides.iter_mut().rev().skip(1).for_each(|stride| *stride /= per_byte);
     let dtype = if per_byte > 1 { DType::U8 } else { dtype };
-    TensorMap { array, dtype, extents, strides, tile, swizzle: map.swizzle, promotion: map.promotion }
+    let dynamic = map.dynamic;
+    TensorMap { array, dtype, extents, strides, tile, swizzle: map.swizzle, promotion: map.promotion, dynamic }
 }
 
 fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {
@@ -156,7 +180,8 @@ fn arg(lowered: &Lowered, number: usize) -> Result<Arg> {
     let flat = || (buffer.const_shape().unwrap_or_default(), vec![1; buffer.shape.len()]);
     let (shape, strides) = lowered.shapes.get(number).cloned().unwrap_or_else(flat);
     let (dtype, bytes, values) = (buffer.dtype, bytes(buffer)?, buffer.values);
-    Ok(Arg { name: name.to_string(), dtype, shape, strides, align, bytes, access, values })
+    let dynamic = lowered.dynamic.get(number).copied().flatten();
+    Ok(Arg { name: name.to_string(), dtype, shape, strides, align, bytes, access, values, dynamic })
 }
 
 fn bytes(buffer: &Buffer) -> Result<u64> {

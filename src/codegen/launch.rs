@@ -20,6 +20,15 @@ impl<'c> Body<'c, '_, '_> {
     pub(super) fn launch(&mut self) -> Result<()> {
         let kernel = self.kernel;
         let walked = kernel.persistent().map(|(tile, _)| tile);
+        let first = kernel.func.params.len() + kernel.maps.len();
+        for (at, number) in (first..).zip(kernel.sizes()) {
+            let size = &kernel.func.sizes[number];
+            let Some(value) = self.function.get_nth_param(at as u32) else {
+                return Err(bug(format!("the kernel has no parameter {at}")));
+            };
+            let extent = u32::try_from(size.extent()).map_err(|_| bug("a dynamic size has no 32-bit extent"))?;
+            self.introduce(size.var, value.into_int_value(), extent, 0);
+        }
         for axis in &kernel.launch {
             if axis.extent <= 1 {
                 self.unrolled.insert(axis.var, Index::Int(0));
@@ -84,15 +93,20 @@ impl<'c> Body<'c, '_, '_> {
         let [x, y, z] = kernel.grid();
         let constant = |n: u32| self.b.int(32, n.into()).into();
         let own = |register: &str, extent| self.hardware_index(register, extent).map(Value::from);
-        let mut number = own("llvm.nvvm.read.ptx.sreg.ctaid.z", z)?;
-        number = self.b.binary(Op::Mul, number, constant(y))?;
-        number = self.b.binary(Op::Add, number, own("llvm.nvvm.read.ptx.sreg.ctaid.y", y)?)?;
-        // How many blocks walk a persistent loop is known to the launch alone.
-        let wide = match kernel.persistent() {
-            Some(_) => own(BLOCKS, x.saturating_add(1))?,
-            None => constant(x),
+        // How many blocks walk a persistent loop, or have work at a dynamic size, is known to the launch alone.
+        let count = |axis: Axis, register: &str, extent: u32| {
+            let walked = axis == Axis::BlockX && kernel.persistent().is_some();
+            let open = walked || kernel.clipped.iter().any(|c| c.axis == axis);
+            if open { own(register, extent.saturating_add(1)) } else { Ok(constant(extent)) }
         };
-        let all = self.b.binary(Op::Mul, wide, constant(y.saturating_mul(z)))?;
+        let (wide, high) =
+            (count(Axis::BlockX, BLOCKS, x)?, count(Axis::BlockY, "llvm.nvvm.read.ptx.sreg.nctaid.y", y)?);
+        let deep = count(Axis::BlockZ, "llvm.nvvm.read.ptx.sreg.nctaid.z", z)?;
+        let all = self.b.binary(Op::Mul, wide, high)?;
+        let all = self.b.binary(Op::Mul, all, deep)?;
+        let mut number = own("llvm.nvvm.read.ptx.sreg.ctaid.z", z)?;
+        number = self.b.binary(Op::Mul, number, high)?;
+        number = self.b.binary(Op::Add, number, own("llvm.nvvm.read.ptx.sreg.ctaid.y", y)?)?;
         number = self.b.binary(Op::Mul, number, wide)?;
         number = self.b.binary(Op::Add, number, own(BLOCK, x)?)?;
         Ok((number, all))

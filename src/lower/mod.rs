@@ -26,8 +26,8 @@ use crate::error::Result;
 use crate::target::Target;
 
 pub use crate::ir::lowered::{
-    Derived, Dim, GridDependency, LaunchAxis, Lowered, LoweredKernel, RoleThreads, Shape, TensorMap, print, print_bulk,
-    print_derived, print_kernel, print_walk, printed_kernel, statement_lines, verify,
+    Clipped, Derived, Dim, GridDependency, LaunchAxis, Lowered, LoweredKernel, RoleThreads, Shape, TensorMap, print,
+    print_bulk, print_derived, print_kernel, print_walk, printed_kernel, statement_lines, verify,
 };
 pub use run::{Trace, lower, lower_traced};
 use run::{bug, elements};
@@ -92,6 +92,12 @@ pub const PASSES: &[Pass] = &[
         promise: "every buffer is flat, every access one element index",
         holds: promise::flat,
         run: data::flatten::run,
+    },
+    Pass {
+        name: "clip",
+        promise: "the grid has no more blocks than write something at the launch's value of a dynamic size",
+        holds: map::clip::kept,
+        run: map::clip::run,
     },
     Pass {
         name: "guards",

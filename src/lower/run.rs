@@ -5,7 +5,7 @@ use super::target::admit;
 use super::{PASSES, point, promise};
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{Lowered, LoweredKernel, verify};
-use crate::ir::{Buffer, Func, layout};
+use crate::ir::{Buffer, BufferId, Func, layout};
 use crate::target::Target;
 use std::time::{Duration, Instant};
 
@@ -54,14 +54,16 @@ fn pass_by_pass(func: &Func, target: &Target, trace: &mut dyn FnMut(&Trace)) -> 
     }
     let params = func.params.iter().map(|p| func.buffer(*p).name.clone()).collect();
     let shape = |buffer: &Buffer| {
-        let found = || Some((buffer.const_shape()?, layout::strides(buffer)?));
+        let found = || Some((func.largest(buffer).const_shape()?, layout::strides(buffer)?));
         found().ok_or_else(|| {
             bug(Code::LowerFlatten, format!("parameter {} has no constant shape", buffer.name))
                 .about_buffer(&buffer.name)
         })
     };
     let shapes = func.params.iter().map(|p| shape(func.buffer(*p))).collect::<Result<_>>()?;
-    Ok(Lowered { name: func.name.clone(), params, shapes, kernels })
+    let outermost = |id: &BufferId| func.buffer(*id).shape.first().and_then(|e| func.size_of(e));
+    let dynamic = func.params.iter().map(outermost).collect();
+    Ok(Lowered { name: func.name.clone(), params, shapes, sizes: func.sizes.clone(), dynamic, kernels })
 }
 
 /// A fault of a pass itself.

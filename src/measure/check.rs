@@ -87,16 +87,7 @@ mod tests {
 
     #[test]
     fn inputs_must_stay() {
-        let arg = |access| Arg {
-            name: "A".into(),
-            dtype: DType::F32,
-            shape: vec![2],
-            strides: vec![1],
-            align: 16,
-            bytes: 8,
-            access,
-            values: None,
-        };
+        let arg = |access| Arg::new("A", DType::F32, &[2], access);
         let before = [Array::zeros(DType::F32, &[2]).unwrap()];
         let after = [Array::poisoned(DType::F32, &[2]).unwrap()];
         assert_eq!(unchanged("p", &[arg(Access::Read)], &before, &after).unwrap_err().code(), Code::MeasureChanged);

@@ -43,27 +43,9 @@ pub fn nothing(cluster: u32) -> Kernels {
     let (major, minor) = (ptx_version / 10, ptx_version % 10);
     let head = format!(".version {major}.{minor}\n.target {target}\n.address_size 64\n");
     let directive = if cluster > 1 { format!(".reqnctapercluster {cluster}, 1, 1 ") } else { String::new() };
-    let kernel = Kernel {
-        entry: "nothing".to_string(),
-        params: vec![],
-        grid: [cluster, 1, 1],
-        block: [32, 1, 1],
-        cluster: [cluster, 1, 1],
-        persistent: false,
-        shared_bytes: 0,
-        early: false,
-    };
-    Kernels {
-        name: "nothing".to_string(),
-        target: target.into(),
-        ptx_version,
-        text: format!("{head}.visible .entry nothing() {directive}{{ ret; }}\n"),
-        llvm: String::new(),
-        cubin: None,
-        args: vec![],
-        workspace: vec![],
-        kernels: vec![kernel],
-    }
+    let kernel = Kernel { cluster: [cluster, 1, 1], ..Kernel::new("nothing", vec![], [cluster, 1, 1], [32, 1, 1]) };
+    let text = format!("{head}.visible .entry nothing() {directive}{{ ret; }}\n");
+    Kernels::new("nothing", target, ptx_version, text, vec![kernel])
 }
 
 #[cfg(test)]

@@ -95,6 +95,10 @@ struct Program<'a> {
 /// `reference.arguments` where the arguments do not fit the parameters, `reference.shape` where an output has no constant shape; what
 /// of a program is not as te writes it.
 pub fn outputs(func: &Func, args: &[Array], sample: Sample) -> Result<Vec<Output>> {
+    if !func.sizes.is_empty() {
+        let shapes: Vec<&[usize]> = args.iter().map(|a| a.shape.as_slice()).collect();
+        return outputs(&func.at(&func.sizes_of(&shapes)?)?, args, sample);
+    }
     if args.len() != func.params.len() {
         let message = format!(
             "the program has {}, and {} were given",

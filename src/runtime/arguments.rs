@@ -151,7 +151,7 @@ mod tests {
 
     fn arg(name: &str, access: Access) -> Arg {
         let (shape, strides) = (vec![4, 8], vec![8, 1]);
-        Arg { name: name.into(), dtype: DType::F32, shape, strides, align: 16, bytes: 128, access, values: None }
+        Arg { strides, ..Arg::new(name, DType::F32, &shape, access) }
     }
 
     fn given(address: u64) -> Given<'static> {

@@ -11,7 +11,7 @@ use super::tensor_map::Encoded;
 use super::workspace::{self, Ordered, Workspace};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::kernel::{self, Arg, Kernel, Kernels, Param};
+use crate::kernel::{self, Arg, Kernel, Kernels, Param, Size};
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -33,6 +33,7 @@ pub struct Program {
     module: api::CUmodule,
     name: String,
     args: Vec<Arg>,
+    sizes: Vec<Size>,
     kernels: Vec<Loaded>,
     /// The buffers of the workspace, and where each begins in one block of memory.
     needs: Vec<kernel::Workspace>,
@@ -47,8 +48,10 @@ pub struct Program {
 
 #[derive(Debug)]
 struct Loaded {
-    /// With the grid that is launched.
+    /// With the grid that is launched; where it follows from a dynamic size, that of the largest.
     kernel: Kernel,
+    /// The blocks that have something to do at the largest sizes.
+    whole: [u32; 3],
     function: CUfunction,
     /// The driver's call for kernels in clusters.
     launch_ex: Option<api::LaunchKernelEx>,
@@ -63,6 +66,14 @@ struct Loaded {
 enum Value {
     Address(u64),
     Map(TensorMap),
+    Size(u32),
+}
+
+/// What a launch is given: the address of each argument, and the value of each dynamic size.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    addresses: &'a [u64],
+    sizes: &'a [i64],
 }
 
 impl Value {
@@ -70,6 +81,7 @@ impl Value {
         match self {
             Value::Address(address) => (address as *mut u64).cast(),
             Value::Map(map) => (map as *mut TensorMap).cast(),
+            Value::Size(size) => (size as *mut u32).cast(),
         }
     }
 }
@@ -107,7 +119,7 @@ impl Device {
     fn load_checked(&self, kernels: &Kernels) -> Result<Program> {
         arguments::check_target(&kernels.target, &self.info().name, self.info().capability)?;
         for kernel in &kernels.kernels {
-            kernel.check(kernels.args.len(), kernels.workspace.len())?;
+            kernel.check(kernels)?;
         }
         let mut program = self.compile(kernels)?;
         for kernel in &kernels.kernels {
@@ -147,6 +159,7 @@ impl Device {
             module,
             name: kernels.name.clone(),
             args: kernels.args.clone(),
+            sizes: kernels.sizes.clone(),
             kernels: Vec::new(),
             needs: kernels.workspace.clone(),
             offsets,
@@ -219,20 +232,23 @@ impl Program {
     /// small; `launch.device` and `launch.overlap` where the buffer is on another device or overlaps an argument; `driver.801` where the device
     /// has no memory pools for a stream to allocate from.
     pub fn launch_with(&self, buffers: &[&DeviceBuffer], workspace: Workspace<'_>) -> Result<()> {
-        self.check(buffers)?;
+        let sizes = self.checked(buffers)?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
-        let stream = self.device.raw_stream();
+        let (stream, at) = (self.device.raw_stream(), At { addresses: &addresses, sizes: &sizes });
         match workspace {
-            Workspace::Loaded => self.enqueue(stream, &addresses, &self.own_workspace()?),
-            Workspace::StreamOrdered => self.enqueue_ordered(stream, &addresses),
-            Workspace::Buffer(_) if self.needs.is_empty() => self.enqueue(stream, &addresses, &[]),
+            Workspace::Loaded => self.enqueue(stream, at, &self.own_workspace()?),
+            Workspace::StreamOrdered => self.enqueue_ordered(stream, at),
+            Workspace::Buffer(_) if self.needs.is_empty() => self.enqueue(stream, at, &[]),
             Workspace::Buffer(buffer) => {
                 workspace::check_buffer(&self.name, &self.device, self.total, buffer)?;
-                let given = buffers.iter().zip(&self.args).map(|(b, arg)| (arg.name.as_str(), b.address(), arg.bytes));
+                let given = buffers
+                    .iter()
+                    .zip(&self.args)
+                    .map(|(b, arg)| (arg.name.as_str(), b.address(), arg.at(&sizes).bytes));
                 arguments::check_workspace_apart(&self.name, (buffer.address(), self.total), given)?;
                 let workspace = self.workspace_at(buffer.address());
                 arguments::check_workspace(&self.name, self.needs.len(), &workspace)?;
-                self.enqueue(stream, &addresses, &workspace)
+                self.enqueue(stream, at, &workspace)
             }
         }
     }
@@ -241,8 +257,14 @@ impl Program {
     ///
     /// # Errors
     /// `launch.*`: more or fewer buffers than arguments, another type or shape, too few bytes, an address that is not aligned as the kernels
-    /// need it, a buffer of another device, an output that overlaps another argument.
+    /// need it, a buffer of another device, an output that overlaps another argument. `size.value` where the arrays give a dynamic
+    /// size a value that the program does not allow.
     pub fn check(&self, buffers: &[&DeviceBuffer]) -> Result<()> {
+        self.checked(buffers).map(|_| ())
+    }
+
+    /// The values of the dynamic sizes, after the checks.
+    fn checked(&self, buffers: &[&DeviceBuffer]) -> Result<Vec<i64>> {
         let given: Vec<Given> = buffers
             .iter()
             .map(|b| Given {
@@ -254,7 +276,13 @@ impl Program {
                 read_only: b.is_read_only(),
             })
             .collect();
-        arguments::check(&self.name, &self.args, &given)
+        if self.sizes.is_empty() {
+            return arguments::check(&self.name, &self.args, &given).map(|()| Vec::new());
+        }
+        let shapes: Vec<&[usize]> = given.iter().map(|g| g.shape).collect();
+        let sizes = kernel::sizes_of(&self.sizes, &self.args, &shapes)?;
+        let args: Vec<Arg> = self.args.iter().map(|arg| arg.at(&sizes)).collect();
+        arguments::check(&self.name, &args, &given).map(|()| sizes)
     }
 
     /// Puts the kernels on a stream of the caller's; only the number and alignment of the addresses are checked.
@@ -267,8 +295,14 @@ impl Program {
     /// device memory of at least [`Arg::bytes`] bytes that stays until the work is done; written arguments must not
     /// overlap others; no other launch of this program may run at the same time if it has workspace.
     pub unsafe fn launch_raw(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
+        self.enqueue(stream, self.raw(addresses, &[])?, &self.own_workspace()?)
+    }
+
+    /// The addresses and sizes of a raw launch, checked as far as they can be.
+    fn raw<'a>(&self, addresses: &'a [u64], sizes: &'a [i64]) -> Result<At<'a>> {
         arguments::check_raw(&self.name, &self.args, addresses)?;
-        self.enqueue(stream, addresses, &self.own_workspace()?)
+        Size::check_all(self.sizes.iter(), sizes)?;
+        Ok(At { addresses, sizes })
     }
 
     /// As [`Program::launch_raw`], with workspace that the launch allocates and frees in the stream ([`Workspace::StreamOrdered`]). Such
@@ -280,8 +314,7 @@ impl Program {
     /// # Safety
     /// As [`Program::launch_raw`], but for the workspace.
     pub unsafe fn launch_raw_ordered(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
-        arguments::check_raw(&self.name, &self.args, addresses)?;
-        self.enqueue_ordered(stream, addresses)
+        self.enqueue_ordered(stream, self.raw(addresses, &[])?)
     }
 
     /// As [`Program::launch_raw`], with workspace from the caller: one address for each entry of [`Program::workspace_bytes`]. Launches with
@@ -293,9 +326,32 @@ impl Program {
     /// # Safety
     /// As [`Program::launch_raw`]; the workspace must be device memory of so many bytes that nothing else uses until the work is done.
     pub unsafe fn launch_raw_with(&self, stream: RawStream, addresses: &[u64], workspace: &[u64]) -> Result<()> {
-        arguments::check_raw(&self.name, &self.args, addresses)?;
+        // SAFETY: as the caller promises.
+        unsafe { self.launch_raw_at(stream, addresses, &[], workspace) }
+    }
+
+    /// As [`Program::launch_raw_with`], at these values of the program's dynamic sizes, in the order of [`Program::sizes`].
+    ///
+    /// # Errors
+    /// As [`Program::launch_raw_with`]; `size.value` where the sizes have another number, or a value that the program does not allow.
+    ///
+    /// # Safety
+    /// As [`Program::launch_raw_with`], with the bytes of each argument at these sizes ([`Arg::at`]).
+    pub unsafe fn launch_raw_at(
+        &self,
+        stream: RawStream,
+        addresses: &[u64],
+        sizes: &[i64],
+        workspace: &[u64],
+    ) -> Result<()> {
+        let at = self.raw(addresses, sizes)?;
         arguments::check_workspace(&self.name, self.needs.len(), workspace)?;
-        self.enqueue(stream, addresses, workspace)
+        self.enqueue(stream, at, workspace)
+    }
+
+    /// The dynamic sizes, in order.
+    pub fn sizes(&self) -> &[Size] {
+        &self.sizes
     }
 
     /// The size of each workspace buffer in bytes. Launches need not preserve its contents.
@@ -327,12 +383,12 @@ impl Program {
     }
 
     /// Puts the kernels on a stream, between an allocation and a release of their workspace.
-    fn enqueue_ordered(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
+    fn enqueue_ordered(&self, stream: RawStream, at: At<'_>) -> Result<()> {
         if self.total == 0 {
-            return self.enqueue(stream, addresses, &self.workspace_at(0));
+            return self.enqueue(stream, at, &self.workspace_at(0));
         }
         let memory = Ordered::allocate(&self.device, stream, self.total)?;
-        let launched = self.enqueue(stream, addresses, &self.workspace_at(memory.address));
+        let launched = self.enqueue(stream, at, &self.workspace_at(memory.address));
         // Where a launch is refused, too.
         launched.and(memory.free())
     }
@@ -343,27 +399,29 @@ impl Program {
     /// # Errors
     /// As [`Program::launch`].
     pub fn time_bare_launches(&self, buffers: &[&DeviceBuffer], count: u64) -> Result<Duration> {
-        self.check(buffers)?;
+        let sizes = self.checked(buffers)?;
         let first = self.kernels.first().ok_or_else(|| Error::input(Code::LaunchBare, "the program has no kernel"))?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
-        let mut values = self.parameters(first, &addresses, &self.own_workspace()?)?;
+        let at = At { addresses: &addresses, sizes: &sizes };
+        let mut values = self.parameters(first, at, &self.own_workspace()?)?;
+        let grid = self.grid(first, &sizes);
         let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
         let (stream, mut time) = (self.device.raw_stream(), Duration::ZERO);
         self.device.inner.call("launching", || {
             let start = Instant::now();
-            let answer = (0..count).map(|_| first.enqueue(stream, &mut params)).find(|answer| *answer != 0);
+            let answer = (0..count).map(|_| first.enqueue(stream, grid, &mut params)).find(|answer| *answer != 0);
             time = start.elapsed();
             answer.unwrap_or(0)
         })?;
         Ok(time)
     }
 
-    fn enqueue(&self, stream: RawStream, addresses: &[u64], workspace: &[u64]) -> Result<()> {
+    fn enqueue(&self, stream: RawStream, at: At<'_>, workspace: &[u64]) -> Result<()> {
         self.kernels.iter().try_for_each(|loaded| {
-            let mut values = self.parameters(loaded, addresses, workspace)?;
+            let mut values = self.parameters(loaded, at, workspace)?;
             let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
             loaded
-                .launch(&self.device, stream, &mut params)
+                .launch(&self.device, stream, self.grid(loaded, at.sizes), &mut params)
                 .map_err(|e| e.within(format!("launching kernel {} of {}", loaded.kernel.entry, self.name)))?;
             if stream == self.device.raw_stream() {
                 self.device.inner.launched(&loaded.launch);
@@ -372,19 +430,30 @@ impl Program {
         })
     }
 
+    /// The blocks to launch at these sizes.
+    fn grid(&self, loaded: &Loaded, sizes: &[i64]) -> [u32; 3] {
+        let kernel = &loaded.kernel;
+        if kernel.clips.is_empty() {
+            return kernel.grid;
+        }
+        let whole = kernel.clips.at(loaded.whole, sizes);
+        resources::launched(kernel, whole, &loaded.resources, self.device.info().multiprocessors)
+    }
+
     /// A kernel's parameters.
-    fn parameters(&self, loaded: &Loaded, addresses: &[u64], workspace: &[u64]) -> Result<Vec<Value>> {
+    fn parameters(&self, loaded: &Loaded, At { addresses, sizes }: At<'_>, workspace: &[u64]) -> Result<Vec<Value>> {
         let address = |param: &Param| {
             let found = match param {
                 Param::Arg(i) => addresses.get(*i),
                 Param::Workspace(i) => workspace.get(*i),
-                Param::TensorMap(_) => None,
+                Param::TensorMap(_) | Param::Size(_) => None,
             };
             let lacks = || Error::bug(Code::LaunchParams, format!("kernel {} lacks a parameter", loaded.kernel.entry));
             found.copied().ok_or_else(lacks)
         };
         let value = |(n, param): (usize, &Param)| match param {
-            Param::TensorMap(map) => loaded.maps.get(n, map, address(&map.array)?).map(Value::Map),
+            Param::TensorMap(map) => loaded.maps.get(n, map, address(&map.array)?, sizes).map(Value::Map),
+            Param::Size(size) => kernel::parameter(&self.sizes, sizes, *size).map(Value::Size),
             plain => address(plain).map(Value::Address),
         };
         loaded.kernel.params.iter().enumerate().map(value).collect()
@@ -419,12 +488,13 @@ impl Program {
             (true, true) => launch_ex().ok(),
             (true, false) => None,
         };
-        let grid = resources::launched(kernel, &resources, self.device.info().multiprocessors);
+        let whole = kernel.grid;
+        let grid = resources::launched(kernel, whole, &resources, self.device.info().multiprocessors);
         let ([gx, gy, gz], [bx, by, bz]) = (grid, kernel.block);
         let (entry, name) = (&kernel.entry, &self.name);
         let launch = format!("kernel {entry} of {name} (grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz})").into();
         let maps = Encoded::default();
-        Ok(Loaded { kernel: Kernel { grid, ..kernel.clone() }, function, launch_ex, resources, launch, maps })
+        Ok(Loaded { kernel: Kernel { grid, ..kernel.clone() }, whole, function, launch_ex, resources, launch, maps })
     }
 }
 
@@ -435,16 +505,16 @@ fn launch_ex() -> Result<api::LaunchKernelEx> {
 }
 
 impl Loaded {
-    fn launch(&self, device: &Device, stream: RawStream, params: &mut [*mut c_void]) -> Result<()> {
+    fn launch(&self, device: &Device, stream: RawStream, grid: [u32; 3], params: &mut [*mut c_void]) -> Result<()> {
         let doing = if self.kernel.cluster == [1, 1, 1] { "launching" } else { "launching with clusters" };
-        device.inner.call(doing, || self.enqueue(stream, params))
+        device.inner.call(doing, || self.enqueue(stream, grid, params))
     }
 
     /// The driver's call alone. `params` has a pointer to a value for every parameter of the entry, in order.
-    fn enqueue(&self, stream: RawStream, params: &mut [*mut c_void]) -> c_int {
+    fn enqueue(&self, stream: RawStream, grid: [u32; 3], params: &mut [*mut c_void]) -> c_int {
         let (none, stream) = (std::ptr::null_mut(), stream.cast());
         let Some(launch_ex) = self.launch_ex else {
-            let ([gx, gy, gz], [bx, by, bz]) = (self.kernel.grid, self.kernel.block);
+            let ([gx, gy, gz], [bx, by, bz]) = (grid, self.kernel.block);
             let shared = self.kernel.shared_bytes;
             // SAFETY: the parameters are as said above; the driver copies the values before it returns.
             return unsafe {
@@ -453,7 +523,7 @@ impl Loaded {
             .code();
         };
         let mut attributes = resources::launch_attributes(&self.kernel);
-        let config = resources::launch_config(&self.kernel, stream, &mut attributes);
+        let config = resources::launch_config(&self.kernel, grid, stream, &mut attributes);
         // SAFETY: as above; the configuration and its attributes outlive the call.
         unsafe { launch_ex(&config, self.function, params.as_mut_ptr(), none) }
     }

@@ -75,8 +75,8 @@ impl Resources {
 
 /// The blocks to launch in x, y, z: of a persistent kernel as many as the device holds at once, and no more than have
 /// something to do.
-pub(super) fn launched(kernel: &Kernel, resources: &Resources, multiprocessors: u32) -> [u32; 3] {
-    let [x, y, z] = kernel.grid;
+pub(super) fn launched(kernel: &Kernel, whole: [u32; 3], resources: &Resources, multiprocessors: u32) -> [u32; 3] {
+    let [x, y, z] = whole;
     if !kernel.persistent {
         return [x, y, z];
     }
@@ -110,7 +110,7 @@ fn clusters(device: &Device, function: CUfunction, kernel: &Kernel) -> Result<Op
     // SAFETY: the type is the entry point's prototype.
     let ask = unsafe { driver.late::<api::MaxActiveClusters>("cuOccupancyMaxActiveClusters", "11.8")? };
     let mut attributes = launch_attributes(kernel);
-    let config = launch_config(kernel, std::ptr::null_mut(), &mut attributes);
+    let config = launch_config(kernel, kernel.grid, std::ptr::null_mut(), &mut attributes);
     let mut count = 0;
     // SAFETY: writes one int; the configuration and its attributes outlive the call.
     let run = || unsafe { ask(&mut count, function, &config) };
@@ -133,11 +133,12 @@ pub(super) fn launch_attributes(kernel: &Kernel) -> Vec<api::LaunchAttribute> {
 /// A launch with these attributes, which must outlive the configuration.
 pub(super) fn launch_config(
     kernel: &Kernel,
+    grid: [u32; 3],
     stream: api::CUstream,
     attributes: &mut [api::LaunchAttribute],
 ) -> api::LaunchConfig {
     api::LaunchConfig {
-        grid: kernel.grid,
+        grid,
         block: kernel.block,
         shared_bytes: kernel.shared_bytes,
         stream,
@@ -169,7 +170,7 @@ mod tests {
     fn kernel() -> Kernel {
         let entry = "main".to_string();
         let (grid, block, cluster) = ([4, 2, 1], [32, 4, 1], [2, 1, 1]);
-        Kernel { entry, params: vec![], grid, block, cluster, persistent: false, shared_bytes: 60000, early: false }
+        Kernel { cluster, shared_bytes: 60000, ..Kernel::new(entry, vec![], grid, block) }
     }
 
     fn device() -> DeviceInfo {
@@ -222,11 +223,11 @@ mod tests {
             binary_version: 90,
         };
         let of = |tiles: u32, persistent| Kernel { grid: [tiles, 1, 1], persistent, ..kernel() };
-        assert_eq!(launched(&of(1000, false), &resources(None), 132), [1000, 1, 1]);
-        assert_eq!(launched(&of(1000, true), &resources(None), 132), [264, 1, 1]);
-        assert_eq!(launched(&of(100, true), &resources(None), 132), [100, 1, 1]);
+        assert_eq!(launched(&of(1000, false), [1000, 1, 1], &resources(None), 132), [1000, 1, 1]);
+        assert_eq!(launched(&of(1000, true), [1000, 1, 1], &resources(None), 132), [264, 1, 1]);
+        assert_eq!(launched(&of(100, true), [100, 1, 1], &resources(None), 132), [100, 1, 1]);
         // Some multiprocessors are left over where their number is no multiple of a cluster's.
-        assert_eq!(launched(&of(1000, true), &resources(Some(64)), 132), [128, 1, 1]);
+        assert_eq!(launched(&of(1000, true), [1000, 1, 1], &resources(Some(64)), 132), [128, 1, 1]);
     }
 
     #[test]
@@ -237,7 +238,7 @@ mod tests {
         let packed: Vec<(u32, [u32; 3])> =
             attributes.iter().map(|a| (a.id, [a.value[0], a.value[1], a.value[2]])).collect();
         assert_eq!(packed, [(4, [2, 1, 1]), (6, [1, 0, 0])]);
-        let config = launch_config(&kernel(), std::ptr::null_mut(), &mut attributes);
+        let config = launch_config(&kernel(), kernel().grid, std::ptr::null_mut(), &mut attributes);
         assert_eq!((config.grid, config.block), ([4, 2, 1], [32, 4, 1]));
         assert_eq!((config.shared_bytes, config.attribute_count), (60000, 2));
         assert!(std::ptr::eq(config.attributes, attributes.as_ptr()));

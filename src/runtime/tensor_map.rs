@@ -61,19 +61,35 @@ pub struct TensorMapSpec {
     pub promotion: u32,
 }
 
+/// A map as it was encoded: for this address, and for this extent where that is dynamic.
+type Kept = (u64, Option<i64>, TensorMap);
+
 /// The tensor maps of a kernel's parameters, by their position, as they were encoded for the last address.
 #[derive(Debug, Default)]
-pub(super) struct Encoded(Mutex<BTreeMap<usize, (u64, TensorMap)>>);
+pub(super) struct Encoded(Mutex<BTreeMap<usize, Kept>>);
 
 impl Encoded {
-    /// The map of an array at an address: encoded anew where it lay elsewhere before.
-    pub(super) fn get(&self, position: usize, map: &kernel::TensorMap, address: u64) -> Result<TensorMap> {
+    /// The map of an array at an address, at these values of the dynamic sizes: encoded anew where one of them was another before.
+    pub(super) fn get(
+        &self,
+        position: usize,
+        map: &kernel::TensorMap,
+        address: u64,
+        sizes: &[i64],
+    ) -> Result<TensorMap> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, encoded)) = known.get(&position).filter(|(at, _)| *at == address) {
+        let size = map.dynamic.and_then(|(_, size)| sizes.get(size).copied());
+        if let Some((.., encoded)) = known.get(&position).filter(|(at, of, _)| (*at, *of) == (address, size)) {
             return Ok(*encoded);
         }
-        let encoded = TensorMapSpec::of(map)?.encode(address)?;
-        known.insert(position, (address, encoded));
+        let mut spec = TensorMapSpec::of(map)?;
+        if let (Some((dim, _)), Some(size)) = (map.dynamic, size) {
+            // Innermost first.
+            let extent = spec.extents.iter_mut().rev().nth(dim);
+            extent.into_iter().for_each(|extent| *extent = u64::try_from(size).unwrap_or(0));
+        }
+        let encoded = spec.encode(address)?;
+        known.insert(position, (address, size, encoded));
         Ok(encoded)
     }
 }

@@ -42,6 +42,9 @@ fn span(buffer: &Buffer) -> Result<usize> {
 
 /// The elements that each parameter spans, and what they can be in integer mode.
 pub(super) fn spans(func: &Func) -> Result<Vec<(usize, Domain)>> {
+    if !func.sizes.is_empty() {
+        return spans(&func.at_most()?);
+    }
     let of = |buffer: &Buffer| Ok((span(buffer)?, Domain::of(buffer)));
     func.params.iter().map(|p| of(lookup(func, p.0)?)).collect()
 }
@@ -49,6 +52,11 @@ pub(super) fn spans(func: &Func) -> Result<Vec<(usize, Domain)>> {
 fn lookup(func: &Func, id: u32) -> Result<&Buffer> {
     let found = func.buffers.get(id as usize);
     found.ok_or_else(|| Error::input(error::Code::SimBuffer, "a parameter is not a buffer of the program"))
+}
+
+/// The extents of arrays.
+fn shapes(args: &[Array]) -> Vec<&[usize]> {
+    args.iter().map(|a| a.shape.as_slice()).collect()
 }
 
 /// How a program runs in sequence.
@@ -64,6 +72,10 @@ pub(super) enum Sequence {
 
 /// Runs a program in sequence.
 pub(super) fn sequential(func: &Func, options: &Options, args: &mut [Array], how: Sequence) -> Result<Stats> {
+    if !func.sizes.is_empty() {
+        let sizes = func.sizes_of(&shapes(args))?;
+        return sequential(&func.at(&sizes)?, options, args, how);
+    }
     let written = visit::writes(&func.body);
     let mut globals = Vec::new();
     for (i, buffer) in func.buffers.iter().enumerate() {
@@ -214,6 +226,9 @@ fn lowered_globals(lowered: &Lowered) -> Result<(Vec<Global<'_>>, Vec<Option<usi
 
 /// As [`spans`].
 pub(super) fn lowered_spans(lowered: &Lowered) -> Result<Vec<(usize, Domain)>> {
+    if !lowered.sizes.is_empty() {
+        return lowered_spans(&lowered.at_most());
+    }
     let (globals, order) = lowered_globals(lowered)?;
     let unused = |name: &String| {
         let all = lowered.kernels.iter().flat_map(|k| &k.func.buffers);
@@ -232,6 +247,10 @@ pub(super) fn parallel(
     args: &mut [Array],
     (listener, onlooker): (Listener, Onlooker),
 ) -> Result<Stats> {
+    if !lowered.sizes.is_empty() {
+        let sizes = lowered.sizes_of(&shapes(args))?;
+        return parallel(&lowered.at(&sizes)?, options, args, (listener, onlooker));
+    }
     let (globals, order) = lowered_globals(lowered)?;
     if args.len() != order.len() {
         let message = format!(

@@ -86,7 +86,7 @@ impl Kernel {
         let params = self.func.params.iter().map(|p| self.func.buffer(*p).name.clone()).collect();
         let (launch, shared_bytes) = (self.launch, self.shared_bytes);
         let kernel = LoweredKernel { launch, shared_bytes, ..LoweredKernel::new(self.func) };
-        Lowered { name: "k".into(), params, shapes: Vec::new(), kernels: vec![kernel] }
+        Lowered::new("k", params, vec![kernel])
     }
 
     pub fn run(self) -> Result<Vec<Array>> {

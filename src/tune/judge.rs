@@ -16,14 +16,14 @@ const CHECKED_ROWS: usize = 1 << 16;
 const HUGE_OPERATIONS: f64 = (1u64 << 40) as f64;
 const SAMPLED_OF_HUGE: usize = 16;
 
-/// Random inputs for a program's parameters. Outputs hold a poison pattern.
+/// Random inputs for a program's parameters, at the largest value of each dynamic size. Outputs hold a poison pattern.
 ///
 /// # Errors
 /// A bug where a parameter has no constant shape; what arrays of the host refuse.
 pub fn arguments(program: &Func, seed: u64) -> Result<Vec<Array>> {
     let written = visit::writes(&program.body);
     let one = |(n, id): (usize, &BufferId)| {
-        let buffer = program.buffer(*id);
+        let buffer = &program.largest(program.buffer(*id));
         // Strides leave gaps, which belong to the array: it is as long as all that the parameter spans.
         let shape = match &buffer.strides {
             Some(_) => layout::span(buffer).map(|n| vec![n]),

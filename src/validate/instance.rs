@@ -46,7 +46,10 @@ struct Class {
 /// # Errors
 /// What the steps refuse at the sizes of the schedule.
 pub fn of(schedule: &Schedule, operations: f64) -> Result<Option<Schedule>> {
-    let small = |program: &Func| te::operations(program).max(elements(program)) <= operations;
+    let small = |program: &Func| match program.at_most() {
+        Ok(program) => te::operations(&program).max(elements(&program)) <= operations,
+        Err(_) => false,
+    };
     let whole = small(&schedule.program);
     let found = smaller(schedule);
     let mut found = found.into_iter().filter(|s| small(&s.program)).peekable();
@@ -93,7 +96,8 @@ fn classes(schedule: &Schedule) -> Vec<Class> {
     for block in crate::ir::visit::blocks(&program.body) {
         extents.extend(block.iters.iter().filter_map(|it| it.extent.as_int()));
     }
-    extents.extend(program.params.iter().flat_map(|id| program.buffer(*id).const_shape().unwrap_or_default()));
+    extents
+        .extend(program.params.iter().flat_map(|id| program.buffer(*id).shape.iter().filter_map(|e| program.most(e))));
     extents.retain(|e| *e > SMALL);
     extents.sort_unstable();
     let divisors = divisors(schedule);

@@ -28,6 +28,7 @@ use crate::lower::{Lowered, lower};
 use crate::reference::{self, Sample};
 use crate::schedule;
 use crate::sim::{self, Limits, Mode, Options, Policy};
+use crate::size::Size;
 use std::fmt::{self, Display, Formatter};
 
 /// Operations of an instance that [`Schedule::validate`] runs: seconds of the simulator.
@@ -66,13 +67,17 @@ impl Display for Validation {
         }
         let shape = |id: &crate::ir::BufferId| {
             let b = program.buffer(*id);
-            let extents: Vec<String> = b.const_shape().unwrap_or_default().iter().map(i64::to_string).collect();
+            let extents: Vec<String> = b.shape.iter().map(|e| program.extent_text(e)).collect();
             format!("{}[{}]", b.name, extents.join(", "))
         };
         let shapes: Vec<String> = program.params.iter().map(shape).collect();
         let sizes = if self.reduced { "reduced sizes" } else { "its own sizes" };
         write!(f, "program {} is validated at {sizes}, {}: ", program.name, shapes.join(" "))?;
         write!(f, "{} compute what the naive program does", self.compared.join(" and "))?;
+        for (n, size) in program.sizes.iter().enumerate() {
+            let all: Vec<String> = tried(program).iter().map(|v| v[n].to_string()).collect();
+            write!(f, " (size {} at {})", size.size.name, all.join(", "))?;
+        }
         match self.skipped.is_empty() {
             true => Ok(()),
             false => write!(f, "; not run: {}", self.skipped.join("; ")),
@@ -103,34 +108,74 @@ impl Schedule {
                 return Ok(out);
             }
         }
-        let run = Run { schedule: &out.instance, limits: limits(operations) };
-        let Some(naive) = run.sequence(&run.schedule.program)? else {
-            out.skipped.push("its naive program is more than the simulator may do for it".into());
-            return Ok(out);
-        };
-        if !run.steps(&naive, &mut out.skipped)? {
-            return Ok(out);
+        let mut found: Option<Ran> = None;
+        for sizes in tried(&out.instance.program) {
+            let ran = at(&out.instance, sizes, limits(operations))?;
+            // What is not run at one value of a dynamic size is said; what is compared is compared at all.
+            found = Some(match found {
+                None => ran,
+                Some(before) => before.and(ran),
+            });
         }
-        out.compared.push(match out.instance.steps.len() {
-            0 => "no steps".into(),
-            1 => "1 step".into(),
-            n => format!("{n} steps"),
-        });
-        let func = run.schedule.scheduled()?;
-        match lower(&func, &run.schedule.target) {
-            Ok(lowered) => {
-                if run.kernels(&lowered, &naive, &mut out.skipped)? {
-                    out.compared.push(format!("the kernels in {} orders", POLICIES.len()));
-                }
-                if run.ptx(&lowered, &mut out.skipped)? {
-                    out.compared.push("the PTX".into());
-                }
-            }
-            Err(e) if e.fault() == Fault::Bug => return Err(e),
-            Err(e) => out.skipped.push(format!("the kernels, which {} refuses", e.code())),
-        }
+        (out.compared, out.skipped) = found.map(|ran| (ran.compared, ran.skipped)).unwrap_or_default();
         Ok(out)
     }
+}
+
+/// What was run at one value of each dynamic size.
+struct Ran {
+    compared: Vec<String>,
+    skipped: Vec<String>,
+}
+
+impl Ran {
+    fn and(self, other: Ran) -> Ran {
+        let compared = self.compared.into_iter().filter(|c| other.compared.contains(c)).collect();
+        let mut skipped = self.skipped;
+        skipped.extend(other.skipped.into_iter().filter(|s| !skipped.contains(s)).collect::<Vec<_>>());
+        Ran { compared, skipped }
+    }
+}
+
+/// The values of the dynamic sizes that are run: the least, the largest and one between; without such sizes one empty list.
+fn tried(program: &Func) -> Vec<Vec<i64>> {
+    let of = |pick: &dyn Fn(&Size) -> i64| program.sizes.iter().map(|s| pick(&s.size)).collect::<Vec<i64>>();
+    let least = |s: &Size| (s.low + s.by - 1) / s.by * s.by;
+    let mut all = vec![of(&least), of(&|s| (s.low + s.high) / 2 / s.by * s.by), of(&|s| s.high)];
+    all.retain(|values| Size::check_all(program.sizes.iter().map(|s| &s.size), values).is_ok());
+    all.dedup();
+    all
+}
+
+/// Runs the schedule at one value of each dynamic size.
+fn at(schedule: &Schedule, sizes: Vec<i64>, limits: Limits) -> Result<Ran> {
+    let mut out = Ran { compared: Vec::new(), skipped: Vec::new() };
+    let run = Run { schedule, program: schedule.program.at(&sizes)?, sizes, limits };
+    let Some(naive) = run.sequence(&schedule.program)? else {
+        out.skipped.push("its naive program is more than the simulator may do for it".into());
+        return Ok(out);
+    };
+    if !run.steps(&naive, &mut out.skipped)? {
+        return Ok(out);
+    }
+    out.compared.push(match schedule.steps.len() {
+        0 => "no steps".into(),
+        1 => "1 step".into(),
+        n => format!("{n} steps"),
+    });
+    match lower(&schedule.scheduled()?, &schedule.target) {
+        Ok(lowered) => {
+            if run.kernels(&lowered, &naive, &mut out.skipped)? {
+                out.compared.push(format!("the kernels in {} orders", POLICIES.len()));
+            }
+            if run.ptx(&lowered, &mut out.skipped)? {
+                out.compared.push("the PTX".into());
+            }
+        }
+        Err(e) if e.fault() == Fault::Bug => return Err(e),
+        Err(e) => out.skipped.push(format!("the kernels, which {} refuses", e.code())),
+    }
+    Ok(out)
 }
 
 fn limits(operations: f64) -> Limits {
@@ -143,13 +188,17 @@ type Results = Vec<Vec<u32>>;
 
 struct Run<'s> {
     schedule: &'s Schedule,
+    /// Its program at the sizes.
+    program: Func,
+    /// The values of its dynamic sizes.
+    sizes: Vec<i64>,
     limits: Limits,
 }
 
 impl Run<'_> {
     /// The same numbers for every level: hashes of the parameter and the place.
     fn arguments(&self) -> Result<Vec<Array>> {
-        let program = &self.schedule.program;
+        let program = &self.program;
         let one = |(n, id): (usize, &crate::ir::BufferId)| {
             let buffer = program.buffer(*id);
             let span = layout::span(buffer).and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
@@ -168,7 +217,7 @@ impl Run<'_> {
     fn sequence(&self, func: &Func) -> Result<Option<Results>> {
         let mut args = self.arguments()?;
         let options = Options { limits: self.limits, ..Options::new(Mode::Integer) };
-        match sim::run_func_with(func, &options, &mut args) {
+        match sim::run_func_with(&func.at(&self.sizes)?, &options, &mut args) {
             Ok(_) => Ok(Some(args.iter().map(elements).collect())),
             Err(e) if e.code() == Code::SimLimit => Ok(None),
             Err(e) => Err(e),
@@ -208,6 +257,7 @@ impl Run<'_> {
 
     /// Whether the kernels compute what the naive program does; false where that was too much work.
     fn kernels(&self, lowered: &Lowered, naive: &Results, skipped: &mut Vec<String>) -> Result<bool> {
+        let lowered = &lowered.at(&self.sizes)?;
         for policy in POLICIES {
             let options = Options { policy, limits: self.limits, ..Options::new(Mode::Integer) };
             let mut args = self.arguments()?;
@@ -237,13 +287,13 @@ impl Run<'_> {
     /// Whether the PTX computes what the program says, on integers from -1 to 1; false where that was too much work.
     #[cfg(feature = "compile")]
     fn ptx(&self, lowered: &Lowered, skipped: &mut Vec<String>) -> Result<bool> {
-        let program = &self.schedule.program;
+        let program = &self.program;
         let mut skip = |why: String| {
             skipped.push(why);
             Ok(false)
         };
         let kernels = match codegen::compile(lowered, &self.schedule.target) {
-            Ok(kernels) => kernels,
+            Ok(kernels) => kernels.at(&self.sizes)?,
             Err(e) if e.fault() == Fault::Bug => return Err(e),
             Err(e) => return skip(format!("the PTX, which {} refuses", e.code())),
         };
@@ -285,7 +335,7 @@ impl Run<'_> {
 
     /// The first element of a result that differs.
     fn difference(&self, wanted: &Results, found: &Results) -> Option<String> {
-        let program = &self.schedule.program;
+        let program = &self.program;
         let written = visit::writes(&program.body);
         for (n, (wanted, found)) in wanted.iter().zip(found).enumerate() {
             let id = program.params.get(n)?;

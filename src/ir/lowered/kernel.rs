@@ -1,11 +1,11 @@
 //! One kernel of a lowered program: launch, body, memory, and the promises that every pass after it relies on.
 
 use super::threads::{self, LANES};
-use super::{Derived, GridDependency, LaunchAxis, RoleThreads};
+use super::{Clipped, Derived, GridDependency, LaunchAxis, RoleThreads};
 use crate::intrin;
 use crate::ir::simplify::{self, Env};
 use crate::ir::verify::Tested;
-use crate::ir::{Axis, BufferId, Func, Index, LoopKind, RoleId, Stmt, Var, visit};
+use crate::ir::{Axis, BufferId, Cond, Func, Index, LoopKind, RoleId, Stmt, Var, visit};
 
 /// One kernel.
 ///
@@ -35,6 +35,8 @@ pub struct LoweredKernel {
     pub func: Func,
     /// The hardware axes that occur, with their variable and extent. Axes not listed have extent 1.
     pub launch: Vec<LaunchAxis>,
+    /// The block axes whose extent follows from a dynamic size; `launch` has the largest.
+    pub clipped: Vec<Clipped>,
     /// Indices of the block that are no axis of the hardware.
     pub derived: Vec<Derived>,
     /// The dimensions that each buffer had before it became flat, by its number: explanations name them. They are those of one
@@ -81,6 +83,8 @@ pub struct TensorMap {
     pub swizzle: u32,
     /// L2 promotion in bytes: 64, 128 or 256; 0 without.
     pub promotion: u32,
+    /// The dimension whose extent is a dynamic size, and the number of the size; `extents` has its largest value.
+    pub dynamic: Option<(usize, usize)>,
 }
 
 /// The parity of a phase of an mbarrier, which is what the instruction that waits for it has.
@@ -96,6 +100,8 @@ pub struct Dim {
     pub extent: i64,
     /// Elements from one index to the next.
     pub stride: i64,
+    /// The number of the dynamic size that the extent is; `extent` is its largest value.
+    pub dynamic: Option<usize>,
 }
 
 impl LoweredKernel {
@@ -105,6 +111,7 @@ impl LoweredKernel {
         LoweredKernel {
             func,
             launch: Vec::new(),
+            clipped: Vec::new(),
             derived: Vec::new(),
             dims: Vec::new(),
             shared_bytes: 0,
@@ -124,6 +131,21 @@ impl LoweredKernel {
     pub fn grid(&self) -> [u32; 3] {
         let [x, y, z] = [Axis::BlockX, Axis::BlockY, Axis::BlockZ].map(|a| self.extent(a));
         [x.saturating_mul(self.cluster()), y, z]
+    }
+
+    /// The grid in words: `128 x 1 x 1`, or what it follows from: `2*ceil(M/128) x 1 x 1`.
+    pub fn grid_text(&self) -> String {
+        let axes = [Axis::BlockX, Axis::BlockY, Axis::BlockZ].into_iter().zip(self.grid());
+        let one = |(axis, extent): (Axis, u32)| match self.clipped.iter().find(|c| c.axis == axis) {
+            None => extent.to_string(),
+            Some(c) => {
+                let blocks = if axis == Axis::BlockX { i64::from(self.cluster()) } else { 1 };
+                let name = self.func.sizes.get(c.size).map_or("?", |s| s.size.name.as_str());
+                let parts = if c.per == 1 { name.to_string() } else { format!("ceil({name}/{})", c.per) };
+                if c.times * blocks == 1 { parts } else { format!("{}*{parts}", c.times * blocks) }
+            }
+        };
+        axes.map(one).collect::<Vec<_>>().join(" x ")
     }
 
     /// Blocks of a cluster; 1 without clusters.
@@ -163,6 +185,9 @@ impl LoweredKernel {
     /// The ranges of the variables of the launch and of what is derived from them.
     pub fn env(&self) -> Env {
         let mut env = Env::new();
+        for (var, extent) in self.func.size_vars() {
+            env.bind(var, 0, extent - 1);
+        }
         for l in &self.launch {
             env.bind(l.var, 0, i64::from(l.extent) - 1);
         }
@@ -175,6 +200,11 @@ impl LoweredKernel {
         if let Some((_, round)) = self.persistent() {
             env.bind(round, 0, i64::from(self.extent(Axis::BlockX)) - 1);
         }
+        for c in &self.clipped {
+            if let Some(l) = self.launch.iter().find(|l| l.axis == c.axis) {
+                env.assume(&Cond::lt(l.var, c.value(&self.func)));
+            }
+        }
         env
     }
 
@@ -185,6 +215,18 @@ impl LoweredKernel {
             env.bind_loop(l.var, &l.extent);
         }
         env
+    }
+
+    /// The numbers of the dynamic sizes that its code mentions: parameters behind those of buffers and maps.
+    pub fn sizes(&self) -> Vec<usize> {
+        let mut mentioned: Vec<Var> = Vec::new();
+        let mut index = |i: &Index| {
+            i.for_each_var(&mut |v| mentioned.push(v));
+            i.clone()
+        };
+        visit::map_body(self.func.body.clone(), &mut index, &mut |e| e);
+        let sizes = self.func.sizes.iter().enumerate();
+        sizes.filter(|(_, s)| mentioned.contains(&s.var)).map(|(n, _)| n).collect()
     }
 
     /// The instructions that it calls, each once, in the order of the text.

@@ -1,7 +1,7 @@
 //! The launch of a kernel: hardware axes, indices that are derived from them, and the threads of roles.
 
 use super::threads::LANES;
-use crate::ir::{Axis, Index, RoleId, Var};
+use crate::ir::{Axis, Func, Index, RoleId, Var};
 use crate::target::REGISTERS_PER_THREAD;
 
 /// The most warp-specialized roles of a kernel, the consumer warps included. Each role has a named barrier, and so has each
@@ -39,6 +39,33 @@ impl LaunchAxis {
     #[doc(hidden)]
     pub fn new(axis: Axis, var: Var, extent: u32) -> LaunchAxis {
         LaunchAxis { axis, var, extent }
+    }
+}
+
+/// A block axis whose extent follows from a dynamic size: `times * ceil(size / per)` iterations are launched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Clipped {
+    /// Which.
+    pub axis: Axis,
+    /// The number of the size.
+    pub size: usize,
+    /// Iterations for each part of the size.
+    pub times: i64,
+    /// How much of the size is a part.
+    pub per: i64,
+}
+
+impl Clipped {
+    /// The extent as an index over the variable of the size.
+    pub fn value(&self, func: &Func) -> Index {
+        let size = func.sizes.get(self.size).map_or(Index::Int(0), |s| s.value());
+        (size + (self.per - 1)).floordiv(self.per) * self.times
+    }
+
+    /// The extent at a value of the size; at least 1.
+    pub fn at(&self, size: i64) -> i64 {
+        self.times.saturating_mul((size + self.per - 1).div_euclid(self.per)).max(1)
     }
 }
 

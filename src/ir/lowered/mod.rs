@@ -21,7 +21,7 @@ pub use crate::ir::GridDependency;
 pub(crate) use kernel::parity;
 pub use kernel::{Dim, LoweredKernel, TensorMap};
 pub(crate) use launch::registers_at_start;
-pub use launch::{Derived, LaunchAxis, ROLES, RoleThreads};
+pub use launch::{Clipped, Derived, LaunchAxis, ROLES, RoleThreads};
 pub use print::{print, print_bulk, print_derived, print_kernel, print_walk, printed_kernel, statement_lines};
 pub use program::{Lowered, Shape};
 pub use verify::{CP_ASYNC_BITS, verify};

@@ -25,11 +25,12 @@ pub fn printed_kernel(kernel: &LoweredKernel) -> Printed {
 }
 
 fn launch(kernel: &LoweredKernel) -> String {
-    let [gx, gy, gz] = kernel.grid();
     let [bx, by, bz] = kernel.block();
     let mut head = format!(
-        "kernel {}: grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz}, shared {} bytes",
-        kernel.func.name, kernel.shared_bytes
+        "kernel {}: grid {}, block {bx} x {by} x {bz}, shared {} bytes",
+        kernel.func.name,
+        kernel.grid_text(),
+        kernel.shared_bytes
     );
     head.push_str(&print_walk(kernel));
     if let Some(n) = kernel.min_blocks {
@@ -65,7 +66,10 @@ fn bulk(p: &mut Printer<'_>, kernel: &LoweredKernel) {
         p.comment_line(|p| {
             p.put(&format!("map {n}: "));
             p.buffer_name(map.buffer);
-            p.put(&format!("{:?} in boxes of {:?}", map.extents, map.tile));
+            let name = |size: usize| p.func().sizes.get(size).map_or("?", |s| s.size.name.as_str()).to_string();
+            let mut extents: Vec<String> = map.extents.iter().map(i64::to_string).collect();
+            map.dynamic.into_iter().for_each(|(dim, size)| extents[dim] = name(size));
+            p.put(&format!("[{}] in boxes of {:?}", extents.join(", "), map.tile));
             if map.swizzle > 0 {
                 p.put(&format!(", swizzle {}", map.swizzle));
             }

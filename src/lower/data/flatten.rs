@@ -21,15 +21,22 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         return Err(e);
     }
     kernel.func.body = body;
+    let func = &kernel.func;
     let dims = |(b, strides): (&Buffer, &Vec<i64>)| {
         // Rows of a swizzled buffer are not a stride apart.
-        let plain = b.const_shape().filter(|_| b.swizzle.is_none());
-        let extents = plain.unwrap_or_default().into_iter();
-        extents.zip(strides).map(|(extent, stride)| Dim { extent, stride: *stride }).collect()
+        let plain = func.largest(b).const_shape().filter(|_| b.swizzle.is_none());
+        let extents = plain.unwrap_or_default().into_iter().zip(&b.shape);
+        let dim = |((extent, own), stride): ((i64, &Index), &i64)| Dim {
+            extent,
+            stride: *stride,
+            dynamic: func.size_of(own),
+        };
+        extents.zip(strides).map(dim).collect()
     };
     kernel.dims = kernel.func.buffers.iter().zip(&strides).map(dims).collect();
-    for b in &mut kernel.func.buffers {
-        let span = layout::span(b).ok_or_else(|| sizeless(b))?;
+    let spans: Vec<Option<i64>> = func.buffers.iter().map(|b| layout::span(&func.largest(b))).collect();
+    for (b, span) in kernel.func.buffers.iter_mut().zip(spans) {
+        let span = span.ok_or_else(|| sizeless(b))?;
         *b = Buffer { shape: vec![Index::Int(span)], strides: None, storage_align: None, swizzle: None, ..b.clone() };
     }
     Ok(())

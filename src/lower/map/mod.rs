@@ -3,6 +3,7 @@
 
 pub mod bind;
 pub mod blocks;
+pub mod clip;
 pub mod cross_thread;
 pub mod grid;
 pub mod guards;

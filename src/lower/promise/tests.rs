@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::error::Code;
+use crate::ir::lowered::Clipped;
 use crate::ir::{Axis, Elect, Expr, If, Index, Pipeline, Store, Sync, SyncKind};
 use crate::loom::Schedule;
 use crate::lower::lower_traced;
@@ -179,6 +180,10 @@ fn add_in_front(kernel: &mut LoweredKernel) {
     });
 }
 
+fn clip_to_nothing(kernel: &mut LoweredKernel) {
+    kernel.clipped.push(Clipped { axis: Axis::BlockX, size: 0, times: 0, per: 1 });
+}
+
 fn number_each_lane(kernel: &mut LoweredKernel) {
     kernel.uniform_warp = None;
 }
@@ -194,7 +199,7 @@ fn write_out_a_million_copies(kernel: &mut LoweredKernel) {
 /// A pass, a program, a damage to the kernel after the pass, and what the check says of it.
 type Damage = (&'static str, &'static str, fn(&mut LoweredKernel), &'static str);
 
-const DAMAGES: [Damage; 25] = [
+const DAMAGES: [Damage; 26] = [
     ("cross_thread", SIMT, reduce_over_threads, "reduces over a bound loop"),
     ("blocks", SIMT, guard_a_block, "is more than a label"),
     ("bind", SIMT, bind_loops, "is bound"),
@@ -203,6 +208,7 @@ const DAMAGES: [Damage; 25] = [
     ("fragments", MMA, keep_a_fragment, "is still a fragment"),
     ("peers", SIMT, share_with_the_cluster, "still belongs to a cluster"),
     ("flatten", SIMT, index_twice, "is accessed by 2 indices"),
+    ("clip", SIMT, clip_to_nothing, "is clipped to no extent"),
     ("guards", SIMT, add_a_condition, "a condition always holds"),
     ("vectors", SIMT, vectorize, "is vectorized"),
     ("copies", CP_ASYNC, copy_three_elements, "is filled by no copy of 4, 8 or 16 bytes"),

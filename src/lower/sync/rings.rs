@@ -160,15 +160,18 @@ fn end(kernel: &mut LoweredKernel) {
 }
 
 /// The inputs in device memory that the kernel reads and does not write, if it has `l2_prefetch`: those that TMA reads, or of which the
-/// number of blocks is known to the launch alone, and those that threads read.
+/// number of blocks is known to the launch alone, and those that threads read. Arrays of dynamic size are not among them: how far they
+/// reach is known to the launch alone.
 fn fetched(kernel: &LoweredKernel) -> (Vec<BufferId>, Vec<BufferId>) {
     let written = visit::writes(&kernel.func.body);
     let mut arrays: Vec<BufferId> = kernel.maps.iter().map(|m| m.buffer).collect();
     arrays.extend(visit::reads(&kernel.func.body));
     arrays.retain(|b| kernel.func.buffer(*b).scope == Scope::Global && !written.contains(b));
+    arrays.retain(|b| kernel.dims.get(b.0 as usize).is_none_or(|dims| dims.iter().all(|d| d.dynamic.is_none())));
     let mut seen = Vec::new();
     arrays.retain(|b| !seen.contains(b) && (seen.push(*b), kernel.l2_prefetch).1);
-    let by_tma = |b: &BufferId| kernel.persistent().is_some() || kernel.maps.iter().any(|m| m.buffer == *b);
+    let open_grid = kernel.persistent().is_some() || !kernel.clipped.is_empty();
+    let by_tma = |b: &BufferId| open_grid || kernel.maps.iter().any(|m| m.buffer == *b);
     arrays.into_iter().partition(by_tma)
 }
 

@@ -26,6 +26,11 @@ pub(in crate::sim::ptx) fn run(
     if options.mode != Mode::Real {
         return Err(Error::input(Code::PtxMode, "PTX runs in the real types alone, not in integers modulo 2^32"));
     }
+    if kernels.args.iter().any(|arg| arg.dynamic.is_some()) {
+        let shapes: Vec<&[usize]> = args.iter().map(|a| a.shape.as_slice()).collect();
+        let sizes = kernels.sizes_of(&shapes)?;
+        return run(&kernels.at(&sizes)?, options, args, trace);
+    }
     check_args(kernels, args)?;
     kernels.check_values(args)?;
     let module = parse::module(&kernels.text)?;
@@ -92,7 +97,11 @@ fn check_launch(kernel: &Kernel, entry: &Entry) -> Result<()> {
         return bug(format!("{} parameters are passed, the entry has {}", kernel.params.len(), entry.params.len()));
     }
     for (n, (param, declared)) in kernel.params.iter().zip(&entry.params).enumerate() {
-        let bytes = if matches!(param, Param::TensorMap(_)) { 128 } else { 8 };
+        let bytes = match param {
+            Param::TensorMap(_) => 128,
+            Param::Size(_) => 4,
+            Param::Arg(_) | Param::Workspace(_) => 8,
+        };
         if declared.bytes != bytes {
             return bug(format!("parameter {n} has {bytes} bytes, {} declares {}", declared.name, declared.bytes));
         }
@@ -223,7 +232,12 @@ fn params(kernels: &Kernels, kernel: &Kernel, entry: &Entry, world: &World) -> R
         .map(|(param, declared)| {
             let value = match param {
                 Param::TensorMap(map) => ParamValue::Map(map.clone(), number(&map.array).ok_or_else(missing)?),
-                plain => ParamValue::Address(world.memories[number(plain).ok_or_else(missing)?].base),
+                Param::Size(n) => {
+                    let size = kernels.sizes.get(*n).ok_or_else(missing)?;
+                    let value = size.high.checked_div(size.by).and_then(|v| u64::try_from(v).ok());
+                    ParamValue::Number(value.ok_or_else(missing)?)
+                }
+                plain => ParamValue::Number(world.memories[number(plain).ok_or_else(missing)?].base),
             };
             Ok((declared.offset, declared.bytes, value))
         })

@@ -73,7 +73,8 @@ pub(in crate::sim::ptx) struct Spot {
 /// The value of a kernel parameter.
 #[derive(Debug, Clone)]
 pub(in crate::sim::ptx) enum ParamValue {
-    Address(u64),
+    /// An address, or the value of a dynamic size.
+    Number(u64),
     /// A tensor map, and the number of its array in [`World::memories`].
     Map(TensorMap, usize),
 }
@@ -388,7 +389,7 @@ impl World {
     /// The value of `bytes` bytes of the parameter space.
     pub fn param(&self, offset: u32, bytes: u32) -> Option<u64> {
         self.params.iter().find_map(|(at, size, value)| match value {
-            ParamValue::Address(value) if *at <= offset && offset + bytes <= at + size => {
+            ParamValue::Number(value) if *at <= offset && offset + bytes <= at + size => {
                 let value = value >> (8 * (offset - at));
                 Some(if bytes >= 8 { value } else { value & ((1 << (8 * bytes)) - 1) })
             }

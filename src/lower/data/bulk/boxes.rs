@@ -134,7 +134,7 @@ impl CopyBox {
         let (to, from) = ((nest.store.buffer, clean(&nest.store.indices)), (*buffer, clean(indices)));
         let store = func.buffer(to.0).scope == Scope::Global;
         let ((global, elements), (shared, places)) = if store { (to, from) } else { (from, to) };
-        let (view, coordinates) = digits(func.buffer(global), nest, &elements, env)?;
+        let (view, coordinates) = digits(func, global, nest, &elements, env)?;
         let mut found = CopyBox {
             global,
             shared,
@@ -247,9 +247,9 @@ impl CopyBox {
     /// What has to hold for the box to be copied at all; what only keeps it inside of the array is left out.
     pub fn conditions(&mut self, func: &Func, nest: &Nest, env: &Env, threads: &[Var]) -> Result<Cond, Refusal> {
         let mut inside = env.clone();
-        for (i, extent) in self.elements.iter().zip(func.buffer(self.global).const_shape().unwrap_or_default()) {
+        for (i, extent) in self.elements.iter().zip(&func.buffer(self.global).shape) {
             inside.assume(&Cond::ge(i.clone(), 0));
-            inside.assume(&Cond::lt(i.clone(), extent));
+            inside.assume(&Cond::lt(i.clone(), extent.clone()));
         }
         let implied = |c: &Cond| simplify::prove(c, &inside);
         if let Some((Expr::Cond(c), _)) = nest.store.value.zero_filled()
@@ -312,12 +312,15 @@ impl CopyBox {
 /// A step that does not divide it, or one along rows, whose elements lie side by side in a box, leaves the loop to copies of
 /// their own.
 fn digits(
-    array: &Buffer,
+    func: &Func,
+    array: BufferId,
     nest: &Nest,
     elements: &[Index],
     env: &Env,
 ) -> Result<(Vec<Digit<usize>>, Vec<Index>), Refusal> {
-    let Some(shape) = array.const_shape() else {
+    let array = func.buffer(array);
+    let dynamic = |dim: usize| func.size_of(&array.shape[dim]).is_some();
+    let Some(shape) = func.largest(array).const_shape() else {
         return Err(Refusal::of(array, Code::LowerBulkSize, format!("{} has no constant size", array.name)));
     };
     let (mut view, mut coordinates) = (Vec::new(), Vec::new());
@@ -328,7 +331,7 @@ fn digits(
         let digits = [index.clone().floordiv(step.max(1)), index.clone().floormod(step.max(1))];
         let digits = digits.map(|i| simplify::simplify(&i, env));
         let apart = along.is_some_and(|l| moves(&digits, l.var) == Some(Along { dim: 0, step: 1 }));
-        if dim < rows && step > 1 && extent % step == 0 && apart && room > 0 {
+        if dim < rows && step > 1 && !dynamic(dim) && extent % step == 0 && apart && room > 0 {
             room -= 1;
             view.extend([
                 Digit { of: dim, low: step, high: Some(extent) },

@@ -332,7 +332,9 @@ impl Pass<'_> {
         let own = crate::ir::layout::strides(array).ok_or_else(shapeless)?;
         let extents = found.view.iter().map(|d| d.size()).collect::<Option<_>>().ok_or_else(shapeless)?;
         let strides = found.view.iter().map(|d| own[d.of] * d.low).collect();
-        let map = TensorMap { buffer: found.global, extents, strides, tile, swizzle, promotion };
+        let outermost = array.shape.first().and_then(|e| self.func.size_of(e));
+        let dynamic = outermost.and_then(|size| Some((found.view.iter().position(|d| d.of == 0)?, size)));
+        let map = TensorMap { buffer: found.global, extents, strides, tile, swizzle, promotion, dynamic };
         let at = self.maps.iter().position(|m| *m == map).unwrap_or_else(|| {
             self.maps.push(map);
             self.maps.len() - 1

@@ -41,9 +41,10 @@ impl Sites<'_> {
     /// The answer of the procedure; `None` where it has none.
     fn asked(&self, a: &Site, b: &Site, depth: usize) -> Option<bool> {
         let mut terms = Terms::new();
-        // The block, and the iteration of the loops around, are the same for both.
+        // The dynamic sizes, the block, and the iteration of the loops around, are the same for both.
         let blocks = self.kernel.launch.iter().filter(|l| l.axis.is_block_level());
         let mut around: Vec<(Var, i64)> = blocks.map(|l| (l.var, i64::from(l.extent))).collect();
+        around.extend(self.kernel.func.size_vars());
         around.extend(&a.loops[..depth.min(a.loops.len())]);
         let mut shared = terms.bind(&around);
         for derived in &self.kernel.derived {

@@ -109,9 +109,7 @@ mod tests {
     use crate::kernel::Param;
 
     fn map(extents: &[i64], strides: &[i64], tile: &[i64], swizzle: u32) -> TensorMap {
-        let array = Box::new(Param::Arg(0));
-        let [extents, strides, tile] = [extents, strides, tile].map(<[i64]>::to_vec);
-        TensorMap { array, dtype: DType::F16, extents, strides, tile, swizzle, promotion: 0 }
+        TensorMap::new(Param::Arg(0), DType::F16, [extents, strides, tile], swizzle, 0)
     }
 
     #[test]
