@@ -3,7 +3,7 @@
 use super::{Artifact, Variant};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::kernel::{Arg, Chip};
+use crate::kernel::Chip;
 
 impl Artifact {
     /// The variant with this program name or label whose arguments have these types and shapes, for a device of this compute capability
@@ -19,13 +19,12 @@ impl Artifact {
     /// The index of the variant that [`Artifact::choose`] returns.
     pub(crate) fn choose_at(&self, name: &str, capability: (u32, u32), arrays: &[(DType, &[usize])]) -> Result<usize> {
         let named = self.named(name)?;
-        let takes = |(_, v): &(usize, &Variant)| {
-            let args = &v.kernels.args;
-            let each =
-                |(arg, (dtype, shape)): (&Arg, &(DType, &[usize]))| arg.takes_type(*dtype) && arg.takes_shape(shape);
-            args.len() == arrays.len() && args.iter().zip(arrays).all(each)
-        };
-        let suited: Vec<(usize, &Variant)> = named.iter().copied().filter(takes).collect();
+        let mut suited: Vec<(usize, &Variant)> =
+            named.iter().copied().filter(|(_, v)| v.kernels.takes(arrays)).collect();
+        // What is made for these sizes alone is better than what is made for many.
+        if suited.iter().any(|(_, v)| v.kernels.sizes.is_empty()) {
+            suited.retain(|(_, v)| v.kernels.sizes.is_empty());
+        }
         if suited.is_empty() {
             let given: Vec<String> = arrays.iter().map(|(dtype, shape)| format!("{dtype}{shape:?}")).collect();
             let message = format!("no variant of {name} takes {}", given.join(", "));
@@ -76,7 +75,8 @@ impl Variant {
 }
 
 fn signature(variant: &Variant) -> String {
-    let args = variant.kernels.args.iter().map(|arg| format!("{} {}{:?}", arg.name, arg.dtype, arg.shape));
+    let extents = |arg| variant.kernels.extents(arg).join(", ");
+    let args = variant.kernels.args.iter().map(|arg| format!("{} {}[{}]", arg.name, arg.dtype, extents(arg)));
     format!("{}({})", variant.kernels.name, args.collect::<Vec<_>>().join(", "))
 }
 

@@ -6,7 +6,7 @@
 use super::files::plain_name;
 use super::{Artifact, Variant, changed};
 use crate::error::{Code, Error, Result};
-use crate::kernel::{Arg, Cubin, Kernel, Kernels, Workspace};
+use crate::kernel::{Arg, Cubin, Kernel, Kernels, Size, Workspace};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -57,6 +57,9 @@ pub struct VariantEntry {
     pub workspace: Vec<Workspace>,
     /// The kernels, in launch order, each on the same stream.
     pub kernels: Vec<Kernel>,
+    /// Sizes that are known at launch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<Size>,
     /// The cost report, as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<String>,
@@ -184,6 +187,7 @@ impl VariantEntry {
             arguments: kernels.args.clone(),
             workspace: kernels.workspace.clone(),
             kernels: kernels.kernels.clone(),
+            sizes: kernels.sizes.clone(),
             cost: variant.cost.clone(),
             schedule: variant.schedule.clone(),
         }
@@ -202,6 +206,7 @@ impl VariantEntry {
         let mut kernels = Kernels::new(&self.name, &self.target, self.ptx_version, text, entries);
         kernels.args.clone_from(&self.arguments);
         kernels.workspace.clone_from(&self.workspace);
+        kernels.sizes.clone_from(&self.sizes);
         let bytes = contents.next();
         kernels.cubin = self
             .cubin

@@ -20,9 +20,10 @@ pub struct BuildArgs {
     /// Schedules to compile.
     #[arg(required_unless_present = "gemm")]
     files: Vec<PathBuf>,
-    /// Matrix products with recommended steps: N, MxNxK or BxMxNxK (a batch), separated by commas.
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::sizes)]
-    gemm: Vec<Sizes>,
+    /// Matrix products with recommended steps: N, MxNxK or BxMxNxK (a batch), separated by commas; 1..=8192xNxK is one kernel for each M in
+    /// the range.
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::gemm_sizes)]
+    gemm: Vec<input::GemmSizes>,
     /// Types of --gemm, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result, or
     /// A*B>accumulators>result.
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", requires = "gemm")]
@@ -93,7 +94,7 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
     for sizes in &args.gemm {
         for (types, layout) in args.dtype.iter().flat_map(|types| args.layout.iter().map(move |layout| (types, layout)))
         {
-            let product = input::product(&sizes.0, types, layout)?;
+            let product = input::gemm_of(sizes, types, layout)?;
             let own = [product.default_target()];
             for target in if targets.is_empty() { &own } else { &targets[..] } {
                 let schedule = tune::recommend(&product, target, &records)?;

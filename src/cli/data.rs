@@ -1,10 +1,11 @@
 //! Input for a program, the sizes that the simulator can do, and where a program runs.
 
+use super::values::{self, Set};
 use super::{memory, show};
 use crate::array::Array;
 use crate::artifact;
 use crate::error::{Code, Error, Result};
-use crate::ir::{Buffer, BufferId, Func, Scope, layout, visit};
+use crate::ir::{Buffer, BufferId, DynamicSize, Func, Scope, layout, visit};
 use crate::loom::Schedule;
 use crate::target::Target;
 use crate::te;
@@ -53,6 +54,38 @@ fn position(program: &Func, file: &Filed, is_written: bool) -> Result<usize> {
         let message = format!("`{}` is no {what} of {}", file.parameter, program.name);
         Error::input(Code::CliParameter, message).help(format!("its {what}s are {}", names.join(", ")))
     })
+}
+
+/// The inputs of a run: drawn at random, from files, and as set by hand. A dynamic size has the value that is set, or that of a file's
+/// array, or its largest.
+pub fn inputs(program: &Func, seed: u64, files: &[Filed], values: &[Set]) -> Result<Vec<Array>> {
+    let mut sizes = Vec::new();
+    for size in &program.sizes {
+        let stated = match values::number_of(values, &size.size.name)? {
+            Some(value) => Some(value),
+            None => outermost(program, files, size)?,
+        };
+        sizes.push(stated.unwrap_or(size.size.high));
+    }
+    let own = |set: &&Set| program.find_size(set.input()).is_none();
+    let values: Vec<Set> = values.iter().filter(own).cloned().collect();
+    let program = program.at(&sizes)?;
+    let mut arrays = arguments(&program, seed)?;
+    read(&program, files, &mut arrays)?;
+    values::set(&program, &values, &mut arrays)?;
+    Ok(arrays)
+}
+
+/// The outermost extent of the first file that is for an input of the size.
+fn outermost(program: &Func, files: &[Filed], size: &DynamicSize) -> Result<Option<i64>> {
+    for file in files {
+        let buffer = program.buffer(program.params[position(program, file, false)?]);
+        if buffer.shape.first().is_some_and(|extent| *extent == size.value()) {
+            let array = Array::read(&file.path, file.tensor.as_deref())?;
+            return Ok(array.shape.first().and_then(|n| i64::try_from(*n).ok()));
+        }
+    }
+    Ok(None)
 }
 
 /// Puts arrays from files in the places of a program's inputs.
@@ -128,7 +161,7 @@ pub fn memory(schedule: &Schedule) -> f64 {
         let global = func.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Global);
         let bytes = |(n, b): (usize, &Buffer)| {
             // More elements than can be counted.
-            let elements = layout::span(b).map_or(f64::INFINITY, |n| n as f64);
+            let elements = layout::span(&func.largest(b)).map_or(f64::INFINITY, |n| n as f64);
             let beside = if written.contains(&BufferId(n as u32)) { BESIDE_ELEMENT } else { 0.0 };
             elements * (f64::from(b.dtype.bits()) / 8.0 + beside)
         };

@@ -22,8 +22,8 @@ pub struct What {
     #[arg(conflicts_with = "gemm")]
     file: Option<PathBuf>,
     /// A matrix product, such as 1024x512x2048, or a batch of them, such as 64x512x512x512, with recommended steps.
-    #[arg(long, value_name = "[Bx]MxNxK", value_parser = sizes)]
-    gemm: Option<Sizes>,
+    #[arg(long, value_name = "[Bx]MxNxK", value_parser = gemm_sizes)]
+    gemm: Option<GemmSizes>,
     /// A kernel over the rows of a matrix, with recommended steps: softmax, layernorm or rmsnorm of --size ROWSxCOLUMNS and --dtype
     /// f16, bf16 or f32.
     #[arg(long, value_name = "KIND", value_parser = row_kind, requires = "size", conflicts_with_all = ["file", "gemm", "kind", "layout"])]
@@ -85,6 +85,33 @@ pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
         .ok_or_else(|| format!("`{text}` is not a size such as 1024 or 1024x512x2048"))
 }
 
+/// The sizes of a GEMM: `1024x512x2048`, or `1..=8192x512x2048` with a dynamic number of rows.
+#[derive(Debug, Clone)]
+pub struct GemmSizes {
+    /// One number, MxNxK, or BxMxNxK.
+    pub sizes: Vec<i64>,
+    /// The least number of rows, where it is dynamic.
+    pub least: Option<i64>,
+}
+
+/// Parses the sizes of a GEMM for clap.
+pub fn gemm_sizes(text: &str) -> std::result::Result<GemmSizes, String> {
+    let Some((low, rest)) = text.split_once("..=") else {
+        return sizes(text).map(|Sizes(sizes)| GemmSizes { sizes, least: None });
+    };
+    let least = low.trim().parse::<i64>().ok().filter(|n| *n > 0);
+    match (least, sizes(rest)?) {
+        (Some(least), Sizes(sizes)) if sizes.len() == 3 => Ok(GemmSizes { sizes, least: Some(least) }),
+        _ => Err(format!("`{text}` is not a size such as 1..=8192x512x2048")),
+    }
+}
+
+/// The GEMM of these sizes; see [`product`].
+pub fn gemm_of(GemmSizes { sizes, least }: &GemmSizes, types: &str, layout: &str) -> Result<Gemm> {
+    let gemm = product(sizes, types, layout)?;
+    Ok(least.map_or(gemm, |least| gemm.rows_from(least)))
+}
+
 /// Parses a kind of code for clap.
 pub fn kind(name: &str) -> std::result::Result<Kind, String> {
     let known = Kind::ALL.map(Kind::name).join(", ");
@@ -120,9 +147,9 @@ impl What {
         let records = records(&self.records)?;
         let schedule = match (&self.file, &self.gemm) {
             (Some(file), _) => tune::parse(&text(file)?, target, &records)?,
-            (None, Some(sizes)) if self.weights.is_some() => self.of_weights(&sizes.0, target.or(own))?,
+            (None, Some(sizes)) if self.weights.is_some() => self.of_weights(&sizes.sizes, target.or(own))?,
             (None, Some(sizes)) => {
-                let product = product(&sizes.0, &self.dtype, &self.layout)?;
+                let product = gemm_of(sizes, &self.dtype, &self.layout)?;
                 let target = target.or(own).unwrap_or_else(|| product.default_target());
                 match (self.kind, &self.epilogue) {
                     (Some(kind), _) => kind.schedule(&product, &target)?,
@@ -167,7 +194,7 @@ impl What {
         let space = match (&self.file, &self.gemm) {
             (Some(file), _) => space_of_file(&text(file)?, sizes, target)?,
             (None, Some(sizes)) => {
-                let product = product(&sizes.0, &self.dtype, &self.layout)?;
+                let product = gemm_of(sizes, &self.dtype, &self.layout)?;
                 let target = target.or(own).unwrap_or_else(|| product.default_target());
                 let program = self.epilogue.as_ref().map(|steps| with_epilogue(&product, steps)).transpose()?;
                 let product = program.map_or(Some(product), |program| gemm::describe(&program));
@@ -303,7 +330,8 @@ pub(super) fn quantized(sizes: &[i64], activations: &str, weights: &str) -> Resu
 fn with_epilogue(gemm: &Gemm, steps: &str) -> Result<Func> {
     let s = gemm.spec();
     let (name, sizes) = (if s.batch.is_some() { "batched_gemm" } else { "gemm" }, words(&s.sizes()));
-    te::parse(&format!("{name} {sizes} {} {} {steps}", types(s), s.layout.name()))
+    let least = s.least_m.map_or(String::new(), |least| format!("{least}..="));
+    te::parse(&format!("{name} {least}{sizes} {} {} {steps}", types(s), s.layout.name()))
 }
 
 /// Sizes in a word: `1024x512x2048`.
@@ -384,7 +412,8 @@ pub fn text(file: &Path) -> Result<String> {
 pub fn title(schedule: &Schedule) -> String {
     let product = |s: &GemmSpec| {
         let scales = if s.block_scales { " block_scales" } else { "" };
-        format!("{} {} {} {}{scales}", schedule.program.name, words(&s.sizes()), types(s), s.layout.name())
+        let least = s.least_m.map_or(String::new(), |least| format!("{least}..="));
+        format!("{} {least}{} {} {}{scales}", schedule.program.name, words(&s.sizes()), types(s), s.layout.name())
     };
     match Known::of(&schedule.program) {
         Some(Known::Gemm(s)) => product(&s),

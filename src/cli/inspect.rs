@@ -4,7 +4,7 @@ use super::colour::{self, Text};
 use super::{build, show};
 use crate::artifact::{Artifact, Variant};
 use crate::error::Result;
-use crate::kernel::{Kernel, Param};
+use crate::kernel::{Follows, Kernel, Kernels, Param};
 use clap::Args;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -78,13 +78,14 @@ fn described(variant: &Variant) -> String {
     }
     for arg in &kernels.args {
         let access = format!("{:?}", arg.access).to_lowercase();
-        let (shape, strides) = (&arg.shape, &arg.strides);
+        let (shape, strides) = (variant.kernels.extents(arg).join(", "), &arg.strides);
         let _ = writeln!(
             out,
-            "argument {} {}{shape:?}, strides {strides:?}, {} bytes at a multiple of {}, {access}",
+            "argument {} {}[{shape}], strides {strides:?}, {} bytes at a multiple of {}, {access}",
             arg.name, arg.dtype, arg.bytes, arg.align
         );
     }
+    kernels.sizes.iter().for_each(|size| out.push_str(&format!("{}\n", size.text())));
     for buffer in &kernels.workspace {
         let _ = writeln!(out, "workspace {}, {} bytes", buffer.name, buffer.bytes);
     }
@@ -95,7 +96,7 @@ fn described(variant: &Variant) -> String {
 /// A kernel in a line.
 fn line_of(kernel: &Kernel, variant: &Variant, out: &mut String) {
     let by = |[x, y, z]: [u32; 3]| format!("{x} x {y} x {z}");
-    let _ = write!(out, "kernel {}: grid {}, block {}", kernel.entry, by(kernel.grid), by(kernel.block));
+    let _ = write!(out, "kernel {}: grid {}, block {}", kernel.entry, grid(kernel, &variant.kernels), by(kernel.block));
     if kernel.cluster != [1; 3] {
         let _ = write!(out, ", clusters of {}", by(kernel.cluster));
     }
@@ -106,12 +107,25 @@ fn line_of(kernel: &Kernel, variant: &Variant, out: &mut String) {
     let _ = writeln!(out, ", takes {}", params.join(", "));
 }
 
+/// The blocks in x, y and z; what they follow from where that is a dynamic size.
+fn grid(kernel: &Kernel, kernels: &Kernels) -> String {
+    let one = |(blocks, follows): (u32, Option<Follows>)| match follows {
+        None => blocks.to_string(),
+        Some(f) => {
+            let name = kernels.sizes.get(f.size).map_or("?", |size| size.name.as_str());
+            format!("{}*ceil({name}/{})", f.times, f.per)
+        }
+    };
+    kernel.grid.into_iter().zip(kernel.clips.0).map(one).collect::<Vec<_>>().join(" x ")
+}
+
 /// The name of a parameter.
 fn name_of(param: &Param, variant: &Variant) -> String {
     let kernels = &variant.kernels;
     match param {
         Param::Arg(n) => kernels.args.get(*n).map_or_else(|| "?".into(), |arg| arg.name.clone()),
         Param::Workspace(n) => kernels.workspace.get(*n).map_or_else(|| "?".into(), |buffer| buffer.name.clone()),
+        Param::Size(n) => kernels.sizes.get(*n).map_or_else(|| "?".into(), |size| size.name.clone()),
         Param::TensorMap(map) => format!("a tensor map of {}", name_of(&map.array, variant)),
     }
 }

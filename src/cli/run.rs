@@ -44,7 +44,8 @@ pub struct RunArgs {
     /// Take this input from a .npy or .safetensors file instead of drawing it; may be given for several inputs.
     #[arg(long, value_name = "A=FILE", conflicts_with_all = ["small", "mutate"])]
     input: Vec<data::Filed>,
-    /// Give an input of one number this value instead of drawing it: `--set alpha=0.5`; may be given for several inputs.
+    /// Give an input of one number this value instead of drawing it, `--set alpha=0.5`, or a dynamic size instead of its largest, `--set M=64`;
+    /// may be given several times.
     #[arg(long, value_name = "NAME=VALUE", conflicts_with = "mutate")]
     set: Vec<values::Set>,
     /// Write this output to a .npy or .safetensors file.
@@ -183,9 +184,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         Place::Gpu(device) if args.once || args.mutate.is_some() || args.has_files() || !args.set.is_empty() => {
             let schedule = super::gpu::for_device(schedule, &device)?;
             let compiler = Compiler::with_lines(args.lines);
-            let mut arrays = data::arguments(&schedule.program, args.seed)?;
-            data::read(&schedule.program, &args.input, &mut arrays)?;
-            values::set(&schedule.program, &args.set, &mut arrays)?;
+            let arrays = inputs(args, &schedule)?;
             let once =
                 |lowered: &Lowered| super::gpu::once(&schedule, lowered, &arrays, &args.output, &device, &compiler);
             match &args.mutate {
@@ -295,10 +294,7 @@ fn on_cpu(args: &RunArgs, schedule: Schedule, how: How) -> Result<ExitCode> {
 
 /// The arguments of a run: drawn at random, from files, and as set by hand.
 fn inputs(args: &RunArgs, schedule: &Schedule) -> Result<Vec<Array>> {
-    let mut arrays = data::arguments(&schedule.program, args.seed)?;
-    data::read(&schedule.program, &args.input, &mut arrays)?;
-    values::set(&schedule.program, &args.set, &mut arrays)?;
-    Ok(arrays)
+    data::inputs(&schedule.program, args.seed, &args.input, &args.set)
 }
 
 /// Checks the result of a run that has been watched, and writes it where that is asked for.

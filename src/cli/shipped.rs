@@ -38,9 +38,7 @@ pub fn run(request: &Request, place: &Place) -> Result<ExitCode> {
     let variant = chosen(request, &artifact, place)?;
     let schedule = Schedule::parse(&variant.schedule)?;
     data::check_outputs(&schedule.program, request.outputs)?;
-    let mut arrays = data::arguments(&schedule.program, request.seed)?;
-    data::read(&schedule.program, request.inputs, &mut arrays)?;
-    values::set(&schedule.program, request.values, &mut arrays)?;
+    let mut arrays = data::inputs(&schedule.program, request.seed, request.inputs, request.values)?;
     variant.kernels.check_values(&arrays)?;
     let judge = data::Judge::new(&schedule.program, &arrays)?;
     let (worst, how) = match place {

@@ -23,6 +23,25 @@ impl FromStr for Set {
     }
 }
 
+impl Set {
+    /// The name of the input or the dynamic size.
+    pub fn input(&self) -> &str {
+        &self.input
+    }
+}
+
+/// The whole number that a dynamic size is set to.
+///
+/// # Errors
+/// `cli.value` where the value is no whole number.
+pub fn number_of(values: &[Set], size: &str) -> Result<Option<i64>> {
+    let Some(set) = values.iter().find(|set| set.input == size) else { return Ok(None) };
+    set.value.parse().map(Some).map_err(|_| {
+        let message = format!("`{}` is no value of size {size}, which is a whole number", set.value);
+        Error::input(Code::CliValue, message).help(format!("--set {size}=64"))
+    })
+}
+
 /// Puts the values in the places of a program's inputs.
 pub fn set(program: &Func, values: &[Set], arrays: &mut [Array]) -> Result<()> {
     let written = visit::writes(&program.body);

@@ -47,6 +47,11 @@ pub(super) fn bind_batch(s: &mut Steps, spec: &GemmSpec) {
     }
 }
 
+/// The raster group of a walk; none where M is dynamic: the grid then ends with the last row of tiles that has work.
+pub(super) fn group_of(spec: &GemmSpec, group: i64) -> Option<i64> {
+    (group > 0 && spec.least_m.is_none()).then_some(group)
+}
+
 /// Walks the loop over rows of blocks and `j0` over columns as one loop `tile`, in raster groups of so many rows; row by row without.
 pub(super) fn walk(s: &mut Steps, rows: &str, raster_group: Option<i64>, mode: BindMode) {
     match raster_group {

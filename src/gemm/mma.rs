@@ -28,7 +28,7 @@ pub use narrow::OperandForm;
 pub use tma::Tma;
 
 use super::epilogue::{Accumulators, Epilogue};
-use super::grid::{ClusterLoops, bind_batch, rows_of, walk};
+use super::grid::{ClusterLoops, bind_batch, group_of, rows_of, walk};
 use super::operand::{Operand, both_along_k, up};
 use super::packing::{Packing, Source, transposes};
 use super::padding::Padding;
@@ -393,7 +393,7 @@ impl Mma {
         let inner = [of_cluster, "iw", "jw", "k0", "kk", kq, is, "jm", "im", "ii", "ji", "ki"];
         s.reorder(present([of_grid, "i0", "j0", ic, jc].into_iter().chain(inner)));
         let (rows, _) = rows_of(s, spec, ("i0", up(spec.m, self.whole(Operand::A))));
-        walk(s, rows, Some(self.group), BindMode::Plain);
+        walk(s, rows, group_of(spec, self.group), BindMode::Plain);
         s.fuse(["iw", "jw"], "w").bind("w", Axis::Warp);
         cluster.bind(s);
         if self.min_blocks.is_some() || self.begins_early {

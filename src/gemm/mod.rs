@@ -144,6 +144,14 @@ impl Gemm {
         self
     }
 
+    /// M is known at launch alone: a number of rows from `least` to the M of [`Gemm::new`]. A and C have it as their outermost extent, so A
+    /// is stored \[M, K\].
+    #[must_use]
+    pub fn rows_from(mut self, least: i64) -> Gemm {
+        self.spec.least_m = Some(least);
+        self
+    }
+
     /// Whether each row of A, B and C begins at a multiple of 16 bytes, as cp.async and TMA need it.
     pub fn has_aligned_rows(&self) -> bool {
         let c = operand::multiple_of_result(&self.spec) * i64::from(self.spec.out.bits());

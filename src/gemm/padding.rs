@@ -9,16 +9,18 @@ use crate::te::GemmSpec;
 pub(super) struct Padding {
     sizes: [i64; 3],
     multiples: [i64; 3],
+    /// The number of rows is known at launch alone, so that tiles divide it by chance alone.
+    open_rows: bool,
 }
 
 impl Padding {
     /// Padding to tiles of so many rows and columns of C, and to multiples of a k extent.
     pub fn new(spec: &GemmSpec, [rows, columns]: [i64; 2], k: i64) -> Padding {
-        Padding { sizes: [spec.m, spec.n, spec.k], multiples: [rows, columns, k] }
+        Padding { sizes: [spec.m, spec.n, spec.k], multiples: [rows, columns, k], open_rows: spec.least_m.is_some() }
     }
 
     fn pads(&self, size: usize) -> bool {
-        self.sizes[size] % self.multiples[size] != 0
+        self.sizes[size] % self.multiples[size] != 0 || size == 0 && self.open_rows
     }
 
     /// Whether an operand is read beyond its ends.

@@ -9,7 +9,9 @@ use super::Gemm;
 use super::operand::up;
 use crate::error::{Code, Error, Result};
 use crate::ir::reduction::{Combiner, Reduction};
-use crate::ir::{Axis, BinOp, Block, Buffer, BufferId, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Var, visit};
+use crate::ir::{
+    Axis, BinOp, Block, Buffer, BufferId, Cond, Expr, For, Func, Index, IterKind, LoopKind, Stmt, Var, visit,
+};
 use crate::schedule::{self, Step, Steps};
 use crate::te::{self, GemmSpec, Known, Layout, SCALE_BLOCK};
 
@@ -189,13 +191,15 @@ impl<'a> Sum<'a> {
         };
         let extent = |var: Var| {
             let it = self.block.iters.iter().find(|it| it.var == var);
-            it.and_then(|it| it.extent.as_int()).ok_or_else(|| self.unnamed(func, self.result.0))
+            it.and_then(|it| func.most(&it.extent)).ok_or_else(|| self.unnamed(func, self.result.0))
         };
         let batch = batch.map(extent).transpose()?;
         let buffers = [a.0, b.0, self.result.0].map(|id| func.buffer(id));
         let [a, b, acc] = buffers.map(|buffer| buffer.dtype);
         let [a_row, b_row, c_row] = buffers.map(row_stride);
         let spec = GemmSpec::of(extent(i)?, extent(j)?, extent(k)?, acc, layout).types(a, b, acc, acc);
+        let rows = self.block.iters.iter().find(|it| it.var == i).and_then(|it| func.size_of(&it.extent));
+        let spec = spec.least_m(rows.map(|size| func.sizes[size].size.low));
         let spec = spec.block_scales(!self.scales.is_empty());
         Ok(spec.batch(batch).row_strides([a_row?, b_row?, c_row?]))
     }
@@ -298,7 +302,9 @@ fn factor<'a>(func: &Func, value: &'a Expr, acc: crate::DType) -> Option<(Buffer
         other => other,
     };
     match value {
-        Expr::Load { buffer, indices, .. } if func.buffer(*buffer).const_shape().is_some() => Some((*buffer, indices)),
+        Expr::Load { buffer, indices, .. } if func.largest(func.buffer(*buffer)).const_shape().is_some() => {
+            Some((*buffer, indices))
+        }
         _ => None,
     }
 }
@@ -312,7 +318,11 @@ fn plain_nest<'a>(func: &'a Func, block: &Block) -> Option<Vec<&'a For>> {
     };
     let each = |(l, it): (&&For, &crate::ir::Iter)| it.binding.as_var() == Some(l.var);
     let ordered = loops.len() == block.iters.len() && loops.iter().zip(&block.iters).all(each);
-    (ordered && loops.iter().all(plain) && block.predicate.is_true()).then_some(loops)
+    // Of a dynamic size the predicate says that the iterator stays below it.
+    let is_domain =
+        |part: &&Cond| block.iters.iter().any(|it| **part == Cond::lt(it.binding.clone(), it.extent.clone()));
+    let domains = block.predicate.conjuncts().iter().all(|part| part.is_true() || is_domain(part));
+    (ordered && loops.iter().all(plain) && domains).then_some(loops)
 }
 
 /// Elements from one row of a buffer to the next, if they are stated. Where its base address is aligned to less than 16 bytes, a number

@@ -8,7 +8,7 @@
 mod cost;
 
 use super::adapt::epilogue_in_copies;
-use super::grid::{bind_blocks, walk};
+use super::grid::{bind_blocks, group_of, walk};
 use super::operand::Operand;
 use super::split::Split;
 use super::staging::{Staging, divide_among_threads, present};
@@ -144,7 +144,7 @@ impl WarpTiles {
                 "j0"
             }
             group => {
-                walk(s, "i0", group, BindMode::Plain);
+                walk(s, "i0", group.and_then(|group| group_of(spec, group)), BindMode::Plain);
                 "tile"
             }
         };

@@ -8,7 +8,7 @@
 //! reach beyond C. Only accumulators that need neither go straight to device memory.
 
 use super::epilogue::{Accumulators, divide_rows};
-use super::grid::{bind_batch, rows_of, walk};
+use super::grid::{bind_batch, group_of, rows_of, walk};
 use super::operand::{Operand, multiple_of_result, up};
 use super::padding::Padding;
 use super::staging::{Fragment, Staging, source};
@@ -248,7 +248,7 @@ impl Wmma {
         s.split("k", [self.bk / k, k], ["k0", "kk", "ki"]);
         s.reorder(["i0", "j0", "iw", "jw", "k0", "kk", "im", "jm", "ii", "ji", "ki"]);
         let (rows, _) = rows_of(s, spec, ("i0", up(spec.m, self.block[0])));
-        walk(s, rows, Some(self.group), BindMode::Plain);
+        walk(s, rows, group_of(spec, self.group), BindMode::Plain);
         if !self.asynchronous {
             // Tiles that pass through registers: left alone, ptxas spills a few values to fit one more block.
             s.launch("tile").min_blocks(self.resident(spec));

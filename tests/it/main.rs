@@ -25,6 +25,7 @@ mod dependent_launch;
 mod differential;
 mod door;
 mod driver;
+mod dynamic;
 mod editors;
 mod elements;
 mod epilogues;

@@ -144,7 +144,7 @@ fn parameters(n: usize, k: usize, kernel: &Kernel) -> Result<String> {
         let (from_workspace, index) = match array {
             Param::Workspace(index) => (1, *index),
             Param::Arg(index) => (0, *index),
-            Param::TensorMap(_) => (0, 0),
+            Param::TensorMap(_) | Param::Size(_) => (0, 0),
         };
         let _ = writeln!(rows, "    {{{from_workspace}, {index}, {map}}},");
     }

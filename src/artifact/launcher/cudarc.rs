@@ -198,6 +198,7 @@ fn place(param: &Param) -> String {
     match param {
         Param::Arg(n) => format!("Place::Argument({n})"),
         Param::Workspace(n) => format!("Place::Workspace({n})"),
+        Param::Size(n) => format!("Place::Size({n})"),
         Param::TensorMap(map) => place(&map.array),
     }
 }

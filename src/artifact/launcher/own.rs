@@ -193,8 +193,9 @@ fn param(param: &Param) -> String {
     match param {
         Param::Arg(n) => format!("kernel::Param::Arg({n})"),
         Param::Workspace(n) => format!("kernel::Param::Workspace({n})"),
+        Param::Size(n) => format!("kernel::Param::Size({n})"),
         Param::TensorMap(map) => {
-            let TensorMap { array, dtype, extents, strides, tile, swizzle, promotion } = map;
+            let TensorMap { array, dtype, extents, strides, tile, swizzle, promotion, dynamic: _ } = map;
             let [extents, strides, tile] = [extents, strides, tile].map(list);
             let (array, dtype) = (self::param(array), variant(*dtype));
             format!(

@@ -91,6 +91,13 @@ impl<'a> Plan<'a> {
         let mut shapes: Vec<Shapes> = Vec::new();
         let mut placed = Vec::new();
         for unit in units {
+            let kernels = unit.kernels;
+            if let Some(size) = kernels.sizes.first() {
+                let message =
+                    format!("{} has the dynamic size {}, which launchers do not pass", kernels.name, size.name);
+                let error = wrong(message).help("launch it by warploom::runtime, which takes the size from the arrays");
+                return Err(error.help("or build it at each of the sizes"));
+            }
             same_arguments(first.kernels, unit.kernels)?;
             unit.kernels.kernels.iter().try_for_each(|kernel| complete(unit.kernels, kernel))?;
             plain(unit.ptx)?;
@@ -180,7 +187,7 @@ fn same_arguments(first: &Kernels, other: &Kernels) -> Result<()> {
 
 /// That a kernel can be launched, and that its tensor maps have numbers that a table can hold.
 fn complete(kernels: &Kernels, kernel: &Kernel) -> Result<()> {
-    let checked = kernel.check(kernels.args.len(), kernels.workspace.len());
+    let checked = kernel.check(kernels);
     checked.map_err(|error| wrong(error.message().to_string()).within(format!("in the program {}", kernels.name)))?;
     let fits = |map: &TensorMap| {
         let rank = map.extents.len();

@@ -16,7 +16,7 @@ const LARGE: i64 = 1 << 21;
 /// 60x14559x16 TT of f16 takes 7.3 us so and 2.8 in rows, 2304x321x66 NT 8.2 and 4.1, 1500x1501x64 NT 9.8 and 9.7. Where there is no stmatrix,
 /// tiles that reach beyond a small C with an epilogue are stored from registers: its blocks then find what they read by the names of the program.
 pub(super) fn choose(spec: &GemmSpec, target: &Target, block: [i64; 2], parts: i64) -> Epilogue {
-    let grows = spec.m % block[0] != 0 || spec.n % block[1] != 0;
+    let grows = spec.least_m.is_some() || spec.m % block[0] != 0 || spec.n % block[1] != 0;
     let large = spec.m.saturating_mul(spec.n) >= LARGE;
     let matrices = target.has(Features::STMATRIX);
     let rows = large || !grows || matrices || !spec.epilogue;

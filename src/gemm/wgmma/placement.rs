@@ -1,7 +1,7 @@
 //! Who runs: blocks walk over tiles, warpgroups have parts of a tile, and producer warps load.
 
 use super::Wgmma;
-use crate::gemm::grid::walk;
+use crate::gemm::grid::{group_of, walk};
 use crate::ir::{Axis, BindMode};
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
@@ -16,7 +16,7 @@ impl Wgmma {
             s.fuse([batch, "i0"], "bi");
         }
         let mode = if self.persistent { BindMode::Persistent } else { BindMode::Plain };
-        walk(s, rows, (self.raster_group > 0).then_some(self.raster_group), mode);
+        walk(s, rows, group_of(spec, self.raster_group), mode);
         s.bind_as(warpgroup, Axis::Warpgroup, if self.pingpong { BindMode::PingPong } else { BindMode::Plain });
         if self.grid_dependency > 0 || self.l2_prefetch {
             s.launch("tile");

@@ -25,7 +25,7 @@ syntax match loomVariableLanguageAxis '[[:alnum:]_.]\@1<!\%(threadIdx\.x\|thread
 highlight default link loomVariableLanguageAxis Identifier
 syntax match loomConstantLanguageTarget '[[:alnum:]_.]\@1<!\%(sm_90a\|sm_70\|sm_75\|sm_80\|sm_86\|sm_89\|sm_90\)[[:alnum:]_.]\@!'
 highlight default link loomConstantLanguageTarget Constant
-syntax match loomKeywordOtherProgram '[[:alnum:]_.]\@1<!\%(recommend\|program\|reducer\|strides\|output\|target\|align\|input\|from\|with\|in\)[[:alnum:]_.]\@!'
+syntax match loomKeywordOtherProgram '[[:alnum:]_.]\@1<!\%(recommend\|program\|reducer\|strides\|output\|target\|align\|input\|from\|size\|with\|by\|in\)[[:alnum:]_.]\@!'
 highlight default link loomKeywordOtherProgram Keyword
 syntax match loomKeywordControlStep '\%(^\|;\)\s*\zs\%(reverse_compute_inline\|transform_block_layout\|decompose_reduction\|reverse_compute_at\|transform_layout\|compute_inline\|storage_align\|cache_write\|tensor_core\|cache_read\|compute_at\|specialize\|copy_with\|rasterize\|set_scope\|tensorize\|vectorize\|annotate\|pipeline\|promote\|reorder\|rfactor\|split_k\|swizzle\|launch\|unroll\|split\|bind\|fuse\|skew\|pad\)[[:alnum:]_.]\@!'
 highlight default link loomKeywordControlStep Statement

@@ -1,0 +1,210 @@
+//! Dynamic sizes: one kernel for all values of M, run on the simulator at the ends of its tiles, and held against the naive program.
+
+use super::cli::{bad, good};
+use warploom::artifact::{Artifact, Variant};
+use warploom::error::Code;
+use warploom::gemm::{Gemm, candidates, recommend};
+use warploom::reference::{Sample, outputs};
+use warploom::sim::{self, Mode, Options, Policy};
+use warploom::te::Layout;
+use warploom::{Array, DType, Schedule, Target, compile, lower};
+
+/// The arrays of a program at a value of M, of small integers; outputs are poisoned.
+fn arrays(schedule: &Schedule, m: i64) -> Vec<Array> {
+    let program = schedule.program.at(&[m]).unwrap();
+    let written = warploom::ir::visit::writes(&program.body);
+    let one = |(n, id): (usize, &warploom::ir::BufferId)| {
+        let buffer = program.buffer(*id);
+        let shape: Vec<usize> = buffer.const_shape().unwrap().iter().map(|e| *e as usize).collect();
+        match written.contains(id) {
+            true => Array::poisoned(buffer.dtype, &shape).unwrap(),
+            false => Array::random_integers(buffer.dtype, &shape, 2, n as u64 + 1).unwrap(),
+        }
+    };
+    program.params.iter().enumerate().map(one).collect()
+}
+
+/// Every level at each value of M: the kernels in three orders with races looked for, and the PTX.
+fn right(schedule: &Schedule, values: &[i64]) {
+    let func = schedule.scheduled().unwrap();
+    let lowered = lower::lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{e}\n{schedule}"));
+    let kernels = compile(schedule).unwrap();
+    for &m in values {
+        let before = arrays(schedule, m);
+        let wanted = outputs(&schedule.program, &before, Sample::All).unwrap();
+        let check = |level: &str, after: &[Array]| {
+            for output in &wanted {
+                output.exact(&after[output.param]).unwrap_or_else(|e| panic!("{level}, M = {m}: {e}"));
+            }
+        };
+        let mut after = before.clone();
+        sim::run_func(&func, Mode::Real, &mut after).unwrap_or_else(|e| panic!("steps, M = {m}: {e}"));
+        check("steps", &after);
+        for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(m as u64)] {
+            let options = Options::new(Mode::Real).with_policy(policy).with_races(true);
+            let mut after = before.clone();
+            sim::run_lowered_with(&lowered, &options, &mut after).unwrap_or_else(|e| panic!("kernels, M = {m}: {e}"));
+            check("kernels", &after);
+            let mut after = before.clone();
+            sim::run_ptx(&kernels, &options, &mut after).unwrap_or_else(|e| panic!("PTX, M = {m}: {e}"));
+            check("PTX", &after);
+        }
+    }
+}
+
+fn schedule(text: &str) -> Schedule {
+    text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+const ADD: &str = "program add
+  size M in 1..=100
+  input A f32[M, 64]
+  input B f32[M, 64]
+  output C[i M, j 64] f32 = A[i, j] + B[i, j]
+target sm_80
+split i ? 8 -> i0 i1
+bind i0 blockIdx.x
+bind i1 threadIdx.y
+split j ? 4 -> j0 j1
+bind j0 threadIdx.x
+vectorize j1
+";
+
+#[test]
+fn an_elementwise_program_runs_at_every_size() {
+    let add = schedule(ADD);
+    right(&add, &[1, 7, 8, 9, 64, 99, 100]);
+    let kernels = compile(&add).unwrap();
+    let grid = |m: i64| kernels.at(&[m]).unwrap().kernels[0].grid;
+    assert_eq!([1, 8, 9, 100].map(grid), [[1, 1, 1], [1, 1, 1], [2, 1, 1], [13, 1, 1]]);
+}
+
+/// Rows at the ends of tiles of 8, 16, 64 and 128.
+const ROWS: [i64; 7] = [1, 8, 17, 64, 65, 128, 130];
+
+/// Products whose candidates are run: types, layout, chip, and the largest M with N and K.
+fn products() -> Vec<(DType, Layout, Target, [i64; 3])> {
+    vec![
+        (DType::F16, Layout::NN, Target::sm_80(), [130, 96, 64]),
+        (DType::Bf16, Layout::NT, Target::sm_90a(), [130, 128, 128]),
+        (DType::F16, Layout::NN, Target::sm_90a(), [192, 72, 200]),
+        (DType::F16, Layout::NT, Target::sm_90a(), [16, 256, 512]),
+        (DType::F32, Layout::NN, Target::sm_80(), [130, 64, 48]),
+        (DType::F32, Layout::NT, Target::sm_90(), [20, 33, 100]),
+        (DType::S8, Layout::NT, Target::sm_80(), [130, 64, 64]),
+        (DType::E4m3, Layout::NT, Target::sm_90a(), [130, 64, 128]),
+        (DType::F16, Layout::NN, Target::sm_70(), [70, 64, 64]),
+        (DType::F64, Layout::NN, Target::sm_90(), [40, 32, 32]),
+        (DType::F16, Layout::NT, Target::sm_75(), [65, 31, 33]),
+    ]
+}
+
+/// One candidate in so many is run where not everything is.
+const STEP: usize = 23;
+
+#[test]
+fn candidates_are_right_for_every_number_of_rows() {
+    let mut count = 0;
+    for (dtype, layout, target, [m, n, k]) in products() {
+        let gemm = Gemm::new(m, n, k).of(dtype).layout(layout).rows_from(1);
+        let recommended = ("recommended".to_string(), recommend(&gemm, &target).unwrap());
+        let all = std::iter::once(recommended).chain(candidates(&gemm, &target).unwrap());
+        for (name, schedule) in all {
+            count += 1;
+            if name != "recommended" && !crate::sample::everything() && count % STEP != 0 {
+                continue;
+            }
+            if name == "recommended" && m >= 130 {
+                let kernels = compile(&schedule).unwrap();
+                let blocks =
+                    |rows: i64| kernels.at(&[rows]).unwrap().kernels.last().unwrap().grid.iter().product::<u32>();
+                assert!(blocks(1) < blocks(m), "{schedule}");
+            }
+            println!("{} {target} {m}x{n}x{k} {layout:?}: {name}", dtype.name());
+            right(&schedule, &ROWS.into_iter().filter(|rows| *rows <= m).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn epilogues_read_rows_of_dynamic_arrays() {
+    for target in [Target::sm_80(), Target::sm_90a()] {
+        let text =
+            format!("gemm 1..=130x64x64 f16>f32>f16 NT row_scales bias relu residual\ntarget {target}\nrecommend\n");
+        right(&schedule(&text), &[1, 64, 65, 130]);
+    }
+}
+
+#[test]
+fn dynamic_sizes_are_outermost_extents() {
+    let refused = |text: &str, code: Code| {
+        let error = text.parse::<Schedule>().unwrap_err();
+        assert_eq!(error.code(), code, "{error}");
+    };
+    let program = |lines: &str| format!("program p\n  size M in 1..=64\n{lines}\ntarget sm_80\n");
+    refused(&program("  input A f32[8, M]\n  output C[i 8] f32 = A[i, 0]"), Code::SizeForm);
+    refused(&program("  input A f32[M, 8]\n  output C[j 8] f32 = sum(i M) A[i, j]"), Code::SizeForm);
+    refused(&program("  input A f32[M, 8]\n  output C[j 8, i M] f32 = A[i, j]"), Code::SizeForm);
+    refused(&program("  input A f32[M, 8]\n  output C[i M, j 8] f32 = A[i + 1, j]"), Code::VerifyBounds);
+    refused(&program("  input A f32[8]\n  output C[i 8] f32 = A[i]"), Code::SizeForm);
+    refused(
+        "program p\n  size M in 9..=8\n  input A f32[M]\n  output C[i M] f32 = A[i]\ntarget sm_80\n",
+        Code::SizeRange,
+    );
+    refused("gemm 1..=64x8x8 f16 TN\ntarget sm_80\n", Code::SizeForm);
+}
+
+/// One artefact whose ranges of M follow one another, with a kernel for one size alone.
+#[test]
+fn artefacts_choose_by_the_range_that_has_the_size() {
+    let variant = |label: &str, rows: &str| {
+        let text = format!("gemm {rows}x64x64 f16>f32>f16 NT\ntarget sm_80\nrecommend\n");
+        let schedule = schedule(&text);
+        Variant::new(compile(&schedule).unwrap(), schedule.to_string(), "19.1.0").labelled(label)
+    };
+    let artifact = Artifact::new(vec![variant("few", "1..=16"), variant("many", "17..=256"), variant("own", "64")]);
+    let artifact = Artifact::from_bytes(&artifact.to_bytes().unwrap()).unwrap();
+    assert_eq!(artifact.ambiguous(), None);
+    let choose = |m: usize| {
+        let shapes = [[m, 64], [64, 64], [m, 64]];
+        let arrays = shapes.each_ref().map(|shape| (DType::F16, &shape[..]));
+        artifact.choose("gemm", (8, 0), &arrays).map(|v| v.label.clone())
+    };
+    let labels = [1, 16, 17, 63, 64, 256].map(|m| choose(m).unwrap());
+    assert_eq!(labels, ["few", "few", "many", "many", "own", "many"]);
+    let refused = choose(257).unwrap_err();
+    assert_eq!(refused.code(), Code::ArtifactChoice);
+    assert!(refused.helps().iter().any(|h| h.contains("A f16[17..=256, 64]")), "{:?}", refused.helps());
+    // What was read back runs, at a size that the arrays state.
+    let read = &artifact.variants[1];
+    let schedule: Schedule = read.schedule.parse().unwrap();
+    for m in [17, 100] {
+        let before = arrays(&schedule, m);
+        let mut after = before.clone();
+        sim::run_ptx(&read.kernels, &Options::new(Mode::Real), &mut after).unwrap();
+        for output in outputs(&schedule.program, &before, Sample::All).unwrap() {
+            output.exact(&after[output.param]).unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_command_line_sets_a_size() {
+    let gemm = ["run", "--gemm", "1..=64x32x32", "--dtype", "f16", "--layout", "NT", "--target", "sm_80", "--device"];
+    for device in ["cpu", "ptx"] {
+        let out = good(&[&gemm[..], &[device, "--set", "M=17"]].concat());
+        assert!(out.contains("gemm 1..=64x32x32 f16"), "{out}");
+    }
+    let (_, error) = bad(&[&gemm[..], &["cpu", "--set", "M=65"]].concat());
+    assert!(error.contains("size.value") && error.contains("size M in 1..=64"), "{error}");
+    let (_, error) = bad(&["dump", "--gemm", "1..=64x32x32", "--layout", "TN", "--dtype", "f16"]);
+    assert!(error.contains("size.form") && error.contains("use layout NN or NT"), "{error}");
+}
+
+/// Validation runs the least value, the largest, and one between.
+#[test]
+fn validation_runs_several_values() {
+    let validation = schedule(ADD).validate().unwrap();
+    let text = validation.to_string();
+    assert!(text.contains("(size M at 1, 6, 12)") && text.contains("the PTX"), "{text}");
+}
