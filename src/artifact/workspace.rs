@@ -1,7 +1,7 @@
 //! Folders for the unfinished files of one process, in the folder of a cache.
 //!
-//! A process holds the lock of its folder as long as it lives, so the next process that asks for a folder finds those that killed
-//! processes left, and removes them.
+//! A process holds the lock of its folder until it ends. The next process that asks for a folder removes every folder with a free lock:
+//! killed processes left them.
 
 use super::cache::{Cache, cannot, make_private};
 use crate::error::Result;
@@ -81,7 +81,7 @@ mod tests {
         let cache = Cache::at(&folder).unwrap();
         let own = cache.workspace().unwrap();
         std::fs::write(own.path().join("kernel.ptx"), "own").unwrap();
-        // What a killed process leaves: files, and a lock that nobody holds; or no lock yet.
+        // A killed process leaves files with a free lock, or files without a lock.
         let left = ["1-0", "2-0"].map(|name| folder.join(FOLDER).join(name));
         left.iter().for_each(|f| std::fs::create_dir(f).unwrap());
         std::fs::write(left[0].join(LOCK), "").unwrap();

@@ -10,7 +10,7 @@ pub(crate) fn ptx_devices(sm: u32, accelerated: bool) -> RangeInclusive<u32> {
     sm..=if accelerated { sm } else { LAST }
 }
 
-/// The devices that run machine code for a chip: of those that run its PTX the ones of the same major number.
+/// The devices that run machine code for a chip. They run its PTX and have the same major compute capability.
 pub(crate) fn code_devices(sm: u32, accelerated: bool) -> RangeInclusive<u32> {
     sm..=(*ptx_devices(sm, accelerated).end()).min(sm / 10 * 10 + 9)
 }

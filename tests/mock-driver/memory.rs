@@ -16,7 +16,7 @@ fn layout(bytes: usize) -> Outcome<Layout> {
     Layout::from_size_align(bytes, ALIGN).map_err(|_| 2)
 }
 
-/// Host memory that stands for memory of a device.
+/// Host memory that the mock driver uses as device memory.
 pub struct Memory {
     pub address: u64,
     pub bytes: usize,
@@ -37,7 +37,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// What nobody has written yet is garbage.
+    /// Memory that was not written has undefined contents.
     pub fn spoil(&self) {
         // SAFETY: the memory has as many bytes.
         unsafe { (self.address as *mut u8).write_bytes(GARBAGE, self.bytes) };

@@ -64,7 +64,7 @@ pub(super) fn c_literal(text: &str) -> String {
     out + "\""
 }
 
-/// Bytes as a string literal of C, the shortest escapes for those that are no letters.
+/// Bytes as a string literal of C. Other bytes than letters have the shortest escape.
 pub(super) fn c_bytes(bytes: &[u8]) -> String {
     let mut out = String::from("\"");
     for (at, byte) in bytes.iter().enumerate() {

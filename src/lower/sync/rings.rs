@@ -159,9 +159,9 @@ fn end(kernel: &mut LoweredKernel) {
     }
 }
 
-/// The inputs in device memory that the kernel reads and does not write, if it has `l2_prefetch`: those that TMA reads, or of which the
-/// number of blocks is known to the launch alone, and those that threads read. Arrays of dynamic size are not among them: how far they
-/// reach is known to the launch alone.
+/// The inputs in device memory that a kernel with `l2_prefetch` prefetches: inputs that one thread prefetches, then inputs that all threads
+/// prefetch. One thread prefetches inputs of TMA loads, and every input where only the launch knows the number of blocks. The kernel does not
+/// prefetch an array of dynamic size: only the launch knows its extent.
 fn fetched(kernel: &LoweredKernel) -> (Vec<BufferId>, Vec<BufferId>) {
     let written = visit::writes(&kernel.func.body);
     let mut arrays: Vec<BufferId> = kernel.maps.iter().map(|m| m.buffer).collect();

@@ -7,7 +7,7 @@ use warploom::error::Code;
 use warploom::runtime::{Device, Workspace};
 use warploom::{Array, DType};
 
-/// The calls of a journal but for those that make the context current.
+/// The calls of a journal, without calls that make the context current.
 fn calls(journal: Vec<String>) -> Vec<String> {
     let shown =
         |line: String| (!line.starts_with("cuCtxSetCurrent")).then(|| line.split(" grid ").next().map(str::to_string));
