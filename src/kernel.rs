@@ -371,6 +371,7 @@ pub(crate) fn sizes_of<'s>(sizes: &[Size], args: &'s [Arg], shapes: &[&'s [usize
 ///
 /// # Errors
 /// A fault of warploom where there is no such size.
+#[cfg(feature = "runtime")]
 pub(crate) fn parameter(sizes: &[Size], values: &[i64], number: usize) -> Result<u32> {
     let found = sizes.get(number).zip(values.get(number));
     let value = found.and_then(|(size, value)| u32::try_from(value.checked_div(size.by)?).ok());
