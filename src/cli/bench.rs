@@ -4,7 +4,7 @@ use super::data::{self, Place};
 #[cfg(feature = "runtime")]
 use super::gpu;
 use super::subject::{BenchArgs, Subject};
-use super::{cpu, input, ladder, random, show, suite};
+use super::{cpu, input, ladder, random, show, sizes, suite};
 use crate::error::{Code, Error, Result};
 use crate::gemm::Gemm;
 use crate::target::Target;
@@ -62,17 +62,17 @@ fn choice(_: &BenchArgs) -> Result<ExitCode> {
 /// The schedules to measure with their names, each at each size. Products are scheduled for the chip that there is.
 fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
     if !args.gemm.is_empty() {
-        let sizes: Vec<Vec<i64>> = args.gemm.iter().map(|s| s.0.clone()).collect();
-        let all = args.products(&sizes)?;
-        return products(args, &all, &args.target(own, &all)?);
+        let all = args.products(&args.gemm)?;
+        let subjects = products(args, &all, &args.target(own, &all)?)?;
+        return sizes::at(subjects, &args.set, args.fixed);
     }
     let mut files = args.files.clone();
     if args.examples {
         files.extend(examples()?);
     }
-    let mut sizes: Vec<Vec<i64>> = args.sizes.iter().map(|s| s.0.clone()).collect();
-    if sizes.is_empty() && args.plot.is_some() {
-        sizes = PLOT_SIZES.iter().map(|n| vec![*n]).collect();
+    let mut others: Vec<Vec<i64>> = args.sizes.iter().map(|s| s.0.clone()).collect();
+    if others.is_empty() && args.plot.is_some() {
+        others = PLOT_SIZES.iter().map(|n| vec![*n]).collect();
     }
     let (records, target) = (input::records(&args.records)?, args.named_target()?);
     let mut out = Vec::new();
@@ -80,10 +80,10 @@ fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
         let name = file.file_stem().map_or_else(|| "schedule".into(), |s| s.to_string_lossy().into_owned());
         let read = input::text(&file).and_then(|text| tune::parse(&text, target, &records));
         let schedule = read.map_err(|e| e.within(format!("reading {}", file.display())))?;
-        match sizes.is_empty() {
+        match others.is_empty() {
             true => out.push(Subject::new(name, schedule)),
             false => {
-                for size in &sizes {
+                for size in &others {
                     let resized = schedule.resized(size);
                     let resized = resized.map_err(|e| e.within(format!("at another size: {}", file.display())))?;
                     out.push(Subject::new(name.clone(), resized));
@@ -91,7 +91,7 @@ fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
             }
         }
     }
-    Ok(out)
+    sizes::at(out, &args.set, args.fixed)
 }
 
 /// Each kind of code for each product; a kind without a recipe is said and left out.
@@ -105,6 +105,10 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
         }
         if args.invariant {
             out.extend(Subject::free_and_invariant(product, target)?);
+            continue;
+        }
+        if product.spec().least_m.is_some() && !args.names_kinds() {
+            out.push(Subject::new("recommended", tune::recommend(product, target, &records)?));
             continue;
         }
         let recorded = tune::recorded(&product.program()?, target, &records)?;

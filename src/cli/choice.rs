@@ -48,8 +48,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let Place::Gpu(device) = data::place(Some(args.device.as_deref().unwrap_or("0")))? else {
         return Err(Error::input(Code::CliLaunch, "the simulator does not time candidates").help("--device 0"));
     };
-    let sizes: Vec<Vec<i64>> = args.gemm.iter().map(|s| s.0.clone()).collect();
-    let all = args.products(&sizes)?;
+    let all = args.fixed_products(&args.gemm, "--choice")?;
     let target = args.target(Some(data::chip(device.info())?), &all)?;
     let plan = TimeBudget::of_row(args.seconds.unwrap_or(SAMPLES_S));
     let bench = Bench::new(&device, plan, None)?;

@@ -2,7 +2,7 @@
 
 use super::run::on_machine;
 use super::subject::{BenchArgs, Subject};
-use super::{data, input, show};
+use super::{data, input, show, values};
 use crate::error::{Code, Error, Result};
 use std::process::ExitCode;
 
@@ -19,15 +19,17 @@ pub fn bench(args: &BenchArgs, subjects: &[Subject]) -> Result<ExitCode> {
     let most = (data::CPU_OPERATIONS / subjects.len().max(1) as f64).max(data::WATCHED_OPERATIONS);
     let mut table = show::table(&["schedule", "program", "target", "time", "statements", "M/s"]);
     let bar = show::bar(subjects.len());
-    for Subject { name, schedule, .. } in subjects {
+    for Subject { name, schedule, at, .. } in subjects {
         bar.set_message(name.clone());
-        let (asked, schedule) = (input::title(schedule), data::reduced(schedule, most));
+        let (asked, schedule) = (input::title(schedule), data::reduced_at(schedule, at, most));
         let title = input::title(&schedule);
         if title != asked {
             bar.suspend(|| show::note(format_args!("{name}: reduced for the simulator: {title} instead of {asked}")));
         }
         data::check_memory(&schedule)?;
-        let mut arrays = data::arguments(&schedule.program, args.seed)?;
+        let at = data::within(&schedule.program, at);
+        let mut arrays = data::arguments(&schedule.program.at(&at)?, args.seed)?;
+        let title = if at.is_empty() { title } else { format!("{title}, {}", values::words(&schedule.program, &at)) };
         let begin = std::time::Instant::now();
         let (stats, _) = on_machine(&schedule, name, args.seed, &mut arrays)?;
         let time = begin.elapsed().as_secs_f64();

@@ -197,6 +197,19 @@ pub fn reduced(schedule: &Schedule, operations: f64) -> Schedule {
     reduced_to(schedule, operations, memory::available())
 }
 
+/// As [`reduced`], of operations at values of the dynamic sizes; a smaller range may lack a value, and then has its largest instead.
+pub fn reduced_at(schedule: &Schedule, values: &[i64], operations: f64) -> Schedule {
+    let bytes = memory::available();
+    let counted =
+        |s: &Schedule| s.program.at(&within(&s.program, values)).map_or(f64::INFINITY, |p| te::operations(&p));
+    tune::halved(schedule, &|s| counted(s) > operations || memory(s) > bytes)
+}
+
+/// The values of the dynamic sizes of a program, or the largest instead of those above it.
+pub fn within(program: &Func, values: &[i64]) -> Vec<i64> {
+    program.sizes.iter().zip(values).map(|(s, value)| s.size.high.min(*value)).collect()
+}
+
 fn reduced_to(schedule: &Schedule, operations: f64, bytes: f64) -> Schedule {
     tune::halved(schedule, &|s| te::operations(&s.program) > operations || memory(s) > bytes)
 }

@@ -6,6 +6,7 @@ use super::{data, input, plot, show};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result, counted};
+use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::lower::Lowered;
 use crate::measure::{self, Bench, Beside, Job, Row, TimeBudget};
@@ -117,7 +118,7 @@ pub fn rows(
         match row(bench, subject, seed, compiler) {
             Ok(row) => {
                 bar.suspend(|| each(number, &row))?;
-                rows.push((sizes_of(&subject.schedule), row));
+                rows.push((sizes_of(&subject.program()?), row));
             }
             Err(e) => bar.suspend(|| show::error(&e, &subject.name)),
         }
@@ -129,14 +130,13 @@ pub fn rows(
 
 /// Measures a subject.
 pub fn row(bench: &Bench, subject: &Subject, seed: u64, compiler: &Compiler) -> Result<Row> {
-    let Subject { name, schedule, beside } = subject;
-    for_device(schedule.clone(), bench.device())
-        .and_then(|own| measure_beside(bench, name, &own, (seed, compiler), *beside))
-        .map_err(|e| e.within(format!("measuring {name}, {}", input::title(schedule))))
+    for_device(subject.schedule.clone(), bench.device())
+        .and_then(|schedule| measured(bench, &Subject { schedule, ..subject.clone() }, seed, compiler))
+        .map_err(|e| e.within(format!("measuring {}, {}", subject.name, input::title(&subject.schedule))))
 }
 
-fn sizes_of(schedule: &Schedule) -> Vec<i64> {
-    Known::of(&schedule.program).map_or_else(Vec::new, |k| k.sizes())
+fn sizes_of(program: &Func) -> Vec<i64> {
+    Known::of(program).map_or_else(Vec::new, |k| k.sizes())
 }
 
 /// The schedule for a chip that the device can run: its own target, or the device's where that is older.
@@ -157,37 +157,32 @@ pub fn for_device(schedule: Schedule, device: &Device) -> Result<Schedule> {
 
 /// Compiles, checks and measures one schedule.
 pub fn measure(bench: &Bench, name: &str, schedule: &Schedule, seed: u64, compiler: &Compiler) -> Result<Row> {
-    measure_beside(bench, name, schedule, (seed, compiler), None)
+    measured(bench, &Subject::new(name, schedule.clone()), seed, compiler)
 }
 
-/// As [`measure`], with another product for the library to compute.
-fn measure_beside(
-    bench: &Bench,
-    name: &str,
-    schedule: &Schedule,
-    (seed, compiler): (u64, &Compiler),
-    beside: Option<GemmSpec>,
-) -> Result<Row> {
-    let kernels = compiler.schedule(schedule)?;
-    let args = data::arguments(&schedule.program, seed)?;
-    let known = Known::of(&schedule.program);
+/// As [`measure`], at values of the dynamic sizes, beside the schedule for these alone, and with another product for the library to compute.
+fn measured(bench: &Bench, subject: &Subject, seed: u64, compiler: &Compiler) -> Result<Row> {
+    let Subject { name, schedule, fixed, beside, .. } = subject;
+    let (kernels, program) = (compiler.schedule(schedule)?, subject.program()?);
+    let args = data::arguments(&program, seed)?;
+    let known = Known::of(&program);
     let spec = match known {
         Some(Known::Gemm(spec)) => Some(spec),
         _ => None,
     };
     let dtype = args.first().map_or(DType::F32, |a| a.dtype);
     let (types, layout) = spec.map_or((dtype.to_string(), ""), |s| (input::types(&s), s.layout.name()));
-    let shape = sizes_of(schedule).iter().map(i64::to_string).collect::<Vec<_>>().join("x");
-    let judge = data::Judge::new(&schedule.program, &args)?;
+    let shape = sizes_of(&program).iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+    let judge = data::Judge::new(&program, &args)?;
     let judge = |after: &[Array]| judge.worst(after);
-    let other = beside.or_else(|| spec.and_then(|s| stand_in(&s)));
+    let other = (*beside).or_else(|| spec.and_then(|s| stand_in(&s)));
     let other = other.map(|spec| Other::new(&spec, seed)).transpose()?;
     let judge_other = |after: &[Array]| other.as_ref().map_or(Ok(f64::NAN), |o| o.judge.worst(after));
-    bench.row(&Job {
+    let job = Job {
         labels: [name.to_string(), shape, types, layout.to_string()],
         kernels: &kernels,
         args,
-        operations: te::operations(&schedule.program),
+        operations: te::operations(&program),
         arithmetic: spec.map_or((dtype, dtype), |s| (s.a, s.acc)),
         gemm: other.as_ref().map(|o| o.spec).or(spec),
         beside: other.as_ref().map(|o| Beside {
@@ -196,7 +191,13 @@ fn measure_beside(
             judge: &judge_other,
         }),
         judge: &judge,
-    })
+    };
+    let mut row = bench.row(&job)?;
+    if let Some(fixed) = fixed {
+        let kernels = compiler.schedule(&for_device(fixed.clone(), bench.device())?)?;
+        row.fixed = Some(bench.runoff([&job, &Job { kernels: &kernels, ..job.clone() }])?);
+    }
+    Ok(row)
 }
 
 /// A product that the library computes in place of ours.
@@ -223,13 +224,27 @@ fn stand_in(spec: &GemmSpec) -> Option<GemmSpec> {
 }
 
 fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
-    let header =
-        ["schedule", "types", "size", "us", "GFLOP/s", "cuBLAS us", "ratio", "noise", "floor", "registers", "local"];
+    let mut header = vec![
+        "schedule",
+        "types",
+        "size",
+        "us",
+        "GFLOP/s",
+        "cuBLAS us",
+        "ratio",
+        "noise",
+        "floor",
+        "registers",
+        "local",
+    ];
+    let is_beside_fixed = rows.iter().any(|(_, row)| row.fixed.is_some());
+    header.extend(is_beside_fixed.then_some("of fixed"));
     let mut table = show::table(&header);
     let show_or =
         |value: Option<f64>, digits: usize| value.map_or_else(|| "-".to_string(), |v| format!("{v:.digits$}"));
     for (_, row) in rows {
-        table.add_row([
+        let of_fixed = is_beside_fixed.then(|| show_or(row.fixed.map(|fixed| fixed.ratio), 4));
+        let cells = [
             row.program.clone(),
             format!("{} {}", row.dtype, row.layout),
             row.shape.clone(),
@@ -241,7 +256,8 @@ fn table(rows: &[(Vec<i64>, Row)]) -> comfy_table::Table {
             format!("{:.3}", row.floor_ratio),
             row.resources.iter().map(|r| r.registers.to_string()).collect::<Vec<_>>().join(" "),
             row.resources.iter().map(|r| r.local_bytes.to_string()).collect::<Vec<_>>().join(" "),
-        ]);
+        ];
+        table.add_row(cells.into_iter().chain(of_fixed));
     }
     table
 }

@@ -94,6 +94,12 @@ pub struct GemmSizes {
     pub least: Option<i64>,
 }
 
+impl From<Sizes> for GemmSizes {
+    fn from(Sizes(sizes): Sizes) -> GemmSizes {
+        GemmSizes { sizes, least: None }
+    }
+}
+
 /// Parses the sizes of a GEMM for clap.
 pub fn gemm_sizes(text: &str) -> std::result::Result<GemmSizes, String> {
     let Some((low, rest)) = text.split_once("..=") else {

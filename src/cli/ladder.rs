@@ -2,6 +2,7 @@
 //! adds to the one below. Products of f32 in layout NN have a rung for each idea; others one for each kind of code.
 
 use super::data::{self, Place};
+use super::input::{GemmSizes, Sizes};
 #[cfg(feature = "runtime")]
 use super::lines::Compiler;
 use super::show;
@@ -138,13 +139,14 @@ fn schedules(rungs: &[Rung], gemm: &Gemm, target: &Target) -> Result<Vec<(usize,
 /// Measures every rung at each size.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let place = data::place(args.device.as_deref())?;
-    let mut sizes: Vec<Vec<i64>> = args.gemm.iter().chain(&args.sizes).map(|s| s.0.clone()).collect();
+    let mut sizes: Vec<GemmSizes> = args.gemm.clone();
+    sizes.extend(args.sizes.iter().cloned().map(GemmSizes::from));
     if sizes.is_empty() {
         // The simulator reduces both to the same.
         let count = if matches!(place, Place::Cpu) { 1 } else { SIZES.len() };
-        sizes = SIZES[..count].iter().map(|s| s.to_vec()).collect();
+        sizes = SIZES[..count].iter().map(|s| GemmSizes::from(Sizes(s.to_vec()))).collect();
     }
-    let products = args.products(&sizes)?;
+    let products = args.fixed_products(&sizes, "--ladder")?;
     // Which rungs there are is asked of recipes, which count with extents that a program can have.
     products.iter().try_for_each(|gemm| gemm.program().map(|_| ()))?;
     match place {

@@ -38,6 +38,7 @@ mod records;
 mod run;
 mod shipped;
 mod show;
+mod sizes;
 mod source;
 mod step;
 mod subject;

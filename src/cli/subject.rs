@@ -1,8 +1,10 @@
 //! What `warploom bench` is asked for, and what it measures: the words that its ways of measuring share.
 
-use super::input;
+use super::input::{self, GemmSizes};
+use super::values::Values;
 use crate::error::{Code, Error, Result};
 use crate::gemm::{self, Gemm, Kind};
+use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::target::{Features, Target};
 use crate::te::GemmSpec;
@@ -23,9 +25,18 @@ pub struct BenchArgs {
     /// Measure every schedule of the folder `examples`.
     #[arg(long)]
     pub examples: bool,
-    /// Measure matrix products of these sizes by each kind of code: N, MxNxK or BxMxNxK (a batch), separated by commas.
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::sizes, conflicts_with_all = ["files", "examples"])]
-    pub gemm: Vec<input::Sizes>,
+    /// Measure matrix products of these sizes by each kind of code: N, MxNxK or BxMxNxK (a batch), separated by commas. Of a product with a
+    /// dynamic M, such as 1..=8192x4096x4096, the recommended steps.
+    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::gemm_sizes, conflicts_with_all = ["files", "examples"])]
+    pub gemm: Vec<GemmSizes>,
+    /// Measure kernels of dynamic size at these values, `--set M=64,256,1000`: a row for each value and each schedule whose range has it.
+    /// Without it, at the largest value.
+    #[arg(long, value_name = "SIZE=VALUES", conflicts_with_all = ["ladder", "choice", "suite", "random", "launch", "plot", "sizes"])]
+    pub set: Vec<Values>,
+    /// Measure kernels of dynamic size also in turn with the schedule recommended for each value alone: `of fixed` is the speed of the
+    /// former over that of the latter.
+    #[arg(long, conflicts_with_all = ["ladder", "choice", "suite", "random", "launch", "plot", "sizes"])]
+    pub fixed: bool,
     /// Types of --gemm and --ladder, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result,
     /// or A*B>accumulators>result.
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f32", conflicts_with_all = ["files", "examples", "suite", "random", "launch"])]
@@ -161,18 +172,52 @@ impl BenchArgs {
     }
 
     /// The products of so many sizes, types by types.
-    pub fn products(&self, sizes: &[Vec<i64>]) -> Result<Vec<Gemm>> {
-        let one = |types: &String, size: &Vec<i64>| input::product(size, types, &self.layout);
+    pub fn products(&self, sizes: &[GemmSizes]) -> Result<Vec<Gemm>> {
+        let one = |types: &String, size: &GemmSizes| input::gemm_of(size, types, &self.layout);
         self.dtype.iter().flat_map(|types| sizes.iter().map(move |size| one(types, size))).collect()
+    }
+
+    /// As [`Self::products`] for an option that takes no dynamic sizes.
+    pub fn fixed_products(&self, sizes: &[GemmSizes], option: &str) -> Result<Vec<Gemm>> {
+        match sizes.iter().any(|s| s.least.is_some()) {
+            true => {
+                Err(Error::input(Code::CliGemm, format!("{option} takes GEMMs of fixed sizes, and an M is dynamic"))
+                    .help("--gemm 1..=8192x4096x4096 --set M=64,256 --candidates"))
+            }
+            false => self.products(sizes),
+        }
+    }
+
+    /// Whether kinds of code are named.
+    pub fn names_kinds(&self) -> bool {
+        !self.kinds.is_empty()
+    }
+}
+
+/// A program at values of its dynamic sizes; a GEMM is the program of the GEMM of this size, which the library has too.
+///
+/// # Errors
+/// Those of [`Func::at`].
+pub fn at(program: &Func, values: &[i64]) -> Result<Func> {
+    let fixed = program.at(values)?;
+    match (gemm::describe(program), values) {
+        (Some(gemm), [rows]) => gemm.at_rows(*rows).program(),
+        _ => Ok(fixed),
     }
 }
 
 /// A schedule to measure.
+#[derive(Debug, Clone)]
 pub struct Subject {
     /// What rows and errors call it.
     pub name: String,
     /// What to measure.
     pub schedule: Schedule,
+    /// The values of its dynamic sizes.
+    pub at: Vec<i64>,
+    /// The schedule for these values alone, which it is timed in turn with.
+    #[cfg_attr(not(feature = "runtime"), expect(dead_code))]
+    pub fixed: Option<Schedule>,
     /// What the library is to compute, if not the same product.
     #[cfg_attr(not(feature = "runtime"), expect(dead_code))]
     pub beside: Option<GemmSpec>,
@@ -181,7 +226,16 @@ pub struct Subject {
 impl Subject {
     /// A schedule beside the library's same product.
     pub fn new(name: impl Into<String>, schedule: Schedule) -> Subject {
-        Subject { name: name.into(), schedule, beside: None }
+        let at = schedule.program.sizes.iter().map(|s| s.size.high).collect();
+        Subject { name: name.into(), schedule, at, fixed: None, beside: None }
+    }
+
+    /// The program that is measured: at the values of its dynamic sizes.
+    ///
+    /// # Errors
+    /// Those of [`Func::at`].
+    pub fn program(&self) -> Result<Func> {
+        at(&self.schedule.program, &self.at)
     }
 
     /// The recommended steps of a GEMM, and those whose bits of a row do not depend on its number of rows.

@@ -1,4 +1,4 @@
-//! `--set NAME=VALUE`: inputs of one number from the command line.
+//! `--set NAME=VALUE`: inputs of one number and values of dynamic sizes from the command line.
 
 use crate::array::Array;
 use crate::dtype::{Class, DType};
@@ -21,6 +21,35 @@ impl FromStr for Set {
         let (name, value) = parts.ok_or_else(|| format!("`{text}` is not NAME=VALUE, such as alpha=0.5"))?;
         Ok(Set { input: name.trim().to_string(), value: value.trim().to_string() })
     }
+}
+
+/// A dynamic size with the values to measure it at: `M=64,256`.
+#[derive(Debug, Clone)]
+pub struct Values {
+    /// Its name.
+    pub size: String,
+    /// The values.
+    pub values: Vec<i64>,
+}
+
+impl FromStr for Values {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Values, String> {
+        let value = |v: &str| v.trim().parse::<i64>().ok().filter(|v| *v > 0);
+        let parts = text.split_once('=').filter(|(size, _)| !size.trim().is_empty());
+        let parsed = parts.and_then(|(size, values)| {
+            let values = values.split(',').map(value).collect::<Option<Vec<i64>>>()?;
+            Some(Values { size: size.trim().to_string(), values })
+        });
+        parsed.ok_or_else(|| format!("`{text}` is not SIZE=VALUES, such as M=64 or M=64,256,1000"))
+    }
+}
+
+/// `M = 64, N = 8`
+pub fn words(program: &Func, values: &[i64]) -> String {
+    let each = program.sizes.iter().zip(values).map(|(s, value)| format!("{} = {value}", s.size.name));
+    each.collect::<Vec<_>>().join(", ")
 }
 
 impl Set {

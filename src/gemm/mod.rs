@@ -152,6 +152,13 @@ impl Gemm {
         self
     }
 
+    /// The GEMM of this number of rows alone.
+    #[must_use]
+    pub fn at_rows(mut self, rows: i64) -> Gemm {
+        (self.spec.m, self.spec.least_m) = (rows, None);
+        self
+    }
+
     /// Whether each row of A, B and C begins at a multiple of 16 bytes, as cp.async and TMA need it.
     pub fn has_aligned_rows(&self) -> bool {
         let c = operand::multiple_of_result(&self.spec) * i64::from(self.spec.out.bits());

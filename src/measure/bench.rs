@@ -19,7 +19,7 @@ use super::timer::{Launch, Subject, Timer};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::kernel::{Access, Kernels};
+use crate::kernel::{Access, Arg, Kernels};
 use crate::runtime::{Device, DeviceBuffer, Program, median};
 use crate::target;
 use crate::te::GemmSpec;
@@ -71,6 +71,7 @@ impl TimeBudget {
 }
 
 /// What is measured in a row.
+#[derive(Clone)]
 pub struct Job<'a> {
     /// Name, shape, types and layout as the row shows them.
     pub labels: [String; 4],
@@ -91,6 +92,7 @@ pub struct Job<'a> {
 }
 
 /// What the library computes where it is another product than ours: one of types or of a layout that it has.
+#[derive(Clone)]
 pub struct Beside<'a> {
     /// What it is, in a few words.
     pub words: String,
@@ -214,6 +216,7 @@ impl Bench {
             clock_mhz,
             watts,
             resources: program.resources().into_iter().cloned().collect(),
+            fixed: None,
         })
     }
 
@@ -349,8 +352,11 @@ impl Bench {
         let (input, sums) = job.arithmetic;
         let peak = target::operations_per_clock(info.capability, input, sums)
             .map(|rate| rate * f64::from(info.multiprocessors) * hertz);
-        let bytes: u64 =
-            program.args().iter().map(|a| a.bytes * if a.access == Access::ReadWrite { 2 } else { 1 }).sum();
+        // The arrays of this launch: those of the program have the largest values of its dynamic sizes.
+        let moved = |(arg, array): (&Arg, &Array)| {
+            array.bytes.len() as u64 * if arg.access == Access::ReadWrite { 2 } else { 1 }
+        };
+        let bytes: u64 = program.args().iter().zip(&job.args).map(moved).sum();
         let launch_us = self.launch_us[usize::from(launches > 1)];
         floor::floor_us(launch_us, job.operations, peak, bytes as f64, self.bytes_per_second)
     }

@@ -1,5 +1,6 @@
 //! A line of a table of results, and the statistics behind it.
 
+use super::bench::InTurn;
 use crate::runtime::{Resources, median};
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,10 @@ pub struct Row {
     pub watts: Option<f64>,
     /// Each kernel's figures.
     pub resources: Vec<Resources>,
+    /// Of a program of dynamic size: what it and the schedule recommended for this size alone took in turn. The ratio is the time of the
+    /// latter over that of the former.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fixed: Option<InTurn>,
 }
 
 /// A way of the library's that was faster than its own choice.

@@ -201,6 +201,39 @@ fn the_command_line_sets_a_size() {
     assert!(error.contains("size.form") && error.contains("use layout NN or NT"), "{error}");
 }
 
+#[test]
+fn bench_measures_at_values_of_a_size() {
+    let gemm =
+        ["bench", "--gemm", "1..=32x32x32,33..=64x32x32", "--dtype", "f16", "--layout", "NT", "--target", "sm_80"];
+    let gemm = [&gemm[..], &["--device", "cpu"]].concat();
+    let out = good(&[&gemm[..], &["--set", "M=40,3", "--fixed", "--json"]].concat());
+    let rows: Vec<serde_json::Value> = out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let cells: Vec<[&str; 2]> =
+        rows.iter().map(|row| ["schedule", "program"].map(|name| row[name].as_str().unwrap())).collect();
+    let wanted = [
+        ["recommended, M in 1..=32", "gemm 1..=32x32x32 f16>f32>f16 NT, M = 3"],
+        ["recommended, M = 3", "gemm 3x32x32 f16>f32>f16 NT"],
+        ["recommended, M in 33..=64", "gemm 33..=64x32x32 f16>f32>f16 NT, M = 40"],
+        ["recommended, M = 40", "gemm 40x32x32 f16>f32>f16 NT"],
+    ];
+    assert_eq!(cells, wanted);
+    let out = good(&gemm);
+    assert!(out.contains("M = 32") && out.contains("M = 64"), "{out}");
+    let (_, error) = bad(&[&gemm[..], &["--set", "M=65"]].concat());
+    assert!(error.contains("cli.value") && error.contains("65 is no value of"), "{error}");
+    let (_, error) = bad(&[&gemm[..], &["--set", "N=8"]].concat());
+    assert!(error.contains("no schedule has a dynamic size N"), "{error}");
+    let (_, error) = bad(&["bench", "--gemm", "32", "--fixed", "--device", "cpu"]);
+    assert!(error.contains("no schedule has a dynamic size"), "{error}");
+    let (_, error) = bad(&["bench", "--gemm", "1..=32x32x32", "--ladder", "--device", "cpu"]);
+    assert!(error.contains("--ladder takes GEMMs of fixed sizes"), "{error}");
+    // A large size is reduced with the others, and the value with its range.
+    let large =
+        ["--dtype", "f16", "--layout", "NT", "--target", "sm_80", "--device", "cpu", "--set", "M=4000", "--json"];
+    let out = good(&[&["bench", "--gemm", "1..=8192x1024x1024"], &large[..]].concat());
+    assert!(out.contains("gemm 1..=512x512x512 f16>f32>f16 NT, M = 512"), "{out}");
+}
+
 /// Validation runs the least value, the largest, and one between.
 #[test]
 fn validation_runs_several_values() {

@@ -5,9 +5,10 @@ use super::super::row;
 use super::super::timer::Subject;
 use super::{Bench, Job, Set};
 use crate::error::Result;
+use serde::{Deserialize, Serialize};
 
 /// What two programs took in ABBA blocks.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct InTurn {
     /// Median of microseconds a launch, of each.
     pub us: [f64; 2],

@@ -141,6 +141,18 @@ fn candidates_that_fail_are_said() {
 }
 
 #[test]
+fn kernels_of_dynamic_size_are_launched_at_each_value() {
+    let folder = Folder::new("dynamic");
+    let gemm = ["bench", "--gemm", "1..=64x64x64", "--dtype", "f16", "--layout", "NT", "--set", "M=3,64", "--fixed"];
+    let (status, _, error) = folder.run("", &[&gemm[..], &["--device", "0"]].concat());
+    // No kernel runs here: the results are found wrong before any clock.
+    assert!(status == Some(1) && error.matches("[reference.bound]").count() == 4, "{error}");
+    for name in ["recommended, M in 1..=64, gemm 1..=64x64x64 f16>f32>f16 NT", "recommended, M = 3, gemm 3x64x64"] {
+        assert!(error.contains(name), "{name}: {error}");
+    }
+}
+
+#[test]
 fn a_table_of_record_holds_what_failed_too() {
     let folder = Folder::new("suite");
     let [list, out] = ["list.suite", "record"].map(|name| folder.0.join(name));

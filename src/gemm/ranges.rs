@@ -1,0 +1,349 @@
+//! Ranges of a dynamic number of rows, each with the schedule that loses least in it by the cost model.
+//!
+//! Candidates are what the recipes offer at values of M across the range. The model predicts the cycles of each candidate at each value, where
+//! only the blocks with work run, beside those of the schedule recommended for that value alone. A cut of the range into parts, with a
+//! candidate for each part, is chosen by dynamic programming: the sum of squares of the logarithms of these ratios is least, with weights
+//! by which M is uniform on a logarithmic scale. Squares keep the largest loss small, too.
+
+use super::recipe::Recipe;
+use super::recommend::{offered, recipe_schedule, simt_schedule};
+use super::{Gemm, Product, recommend};
+use crate::error::Result;
+use crate::loom::Schedule;
+use crate::target::Target;
+use crate::te::GemmSpec;
+
+/// The most ranges that [`recommend_ranges`] makes.
+pub const MOST_RANGES: usize = 16;
+/// Values of M in each octave where a range may end, and for a single range where its candidates are compared.
+const ENDS_PER_OCTAVE: i64 = 4;
+const VALUES_PER_OCTAVE: i64 = 2;
+/// Recipes of each kind that are candidates at a value of M.
+const OFFERED: usize = 6;
+/// Root mean square of the logarithms of ratios that another range must gain: half a per cent.
+const WORTH: f64 = 0.005;
+/// The weight of the cycles themselves beside the squared loss: candidates without a loss are ordered by their cycles.
+const TIE: f64 = 1e-4;
+
+/// The logarithm of a ratio that stands for a tile that does not fit.
+const FAR: f64 = 20.0;
+
+/// A range of a dynamic M with the schedule for it.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct RowRange {
+    /// The least M.
+    pub low: i64,
+    /// The largest M.
+    pub high: i64,
+    /// The tiles in words: `wgmma 128x256`.
+    pub tiles: String,
+    /// The predicted speed over that of the schedule recommended for each M alone: the geometric mean over the range.
+    pub share: f64,
+    /// The same at the M where it is least.
+    pub least_share: f64,
+    /// The schedule, of the program with this range of M.
+    pub schedule: Schedule,
+}
+
+/// At most `most` ranges of M that follow one another and cover that of the GEMM, each with a schedule. Fewer where another range gains less
+/// than half a per cent by the model. A GEMM of fixed M has one range.
+///
+/// The predictions are those by which [`recommend`] chooses: cycles of the cost model on the target's device. An artefact with one variant for
+/// each range launches the variant whose range has the M of the arrays.
+///
+/// ```
+/// use warploom::{DType, Target, gemm::{Gemm, recommend_ranges}, te::Layout};
+///
+/// let gemm = Gemm::new(512, 256, 256).of(DType::F16).layout(Layout::NT).rows_from(1);
+/// let ranges = recommend_ranges(&gemm, &Target::sm_90a(), 3)?;
+/// assert!(ranges.len() <= 3 && ranges[0].low == 1 && ranges.last().is_some_and(|r| r.high == 512));
+/// # Ok::<(), warploom::Error>(())
+/// ```
+///
+/// # Errors
+/// Those of [`recommend`].
+pub fn recommend_ranges(gemm: &Gemm, target: &Target, most: usize) -> Result<Vec<RowRange>> {
+    let spec = *gemm.spec();
+    let product = Product::of_gemm(gemm)?;
+    let Some(low) = spec.least_m else {
+        let (schedule, tiles) = (recommend(gemm, target)?, "recommended".to_string());
+        return Ok(vec![RowRange { low: spec.m, high: spec.m, tiles, share: 1.0, least_share: 1.0, schedule }]);
+    };
+    let part = |low: i64, high: i64| {
+        let rows = |s: &GemmSpec| GemmSpec { m: high, least_m: Some(low), ..*s };
+        Product::of_gemm(&Gemm { spec: rows(&gemm.spec), ..*gemm })
+    };
+    let per_octave = if most > 1 { ENDS_PER_OCTAVE } else { VALUES_PER_OCTAVE };
+    let mut model = Model::new(&product.spec, (low, spec.m), per_octave, target);
+    model.schedules(most.clamp(1, MOST_RANGES), target, &part)
+}
+
+/// The schedule for the whole range of a product with a dynamic number of rows.
+pub(super) fn recommend_range(product: &Product, target: &Target) -> Result<Schedule> {
+    let spec = &product.spec;
+    let mut model = Model::new(spec, (spec.least_m.unwrap_or(spec.m), spec.m), VALUES_PER_OCTAVE, target);
+    let whole = |_, _| Ok(product.clone());
+    let mut all = model.schedules(1, target, &whole)?;
+    all.pop().map_or_else(|| simt_schedule(product, target), |range| Ok(range.schedule))
+}
+
+/// A value of M.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    m: i64,
+    /// Its share of the logarithmic scale.
+    weight: f64,
+    /// Predicted cycles of the schedule recommended for it alone.
+    alone: f64,
+}
+
+/// The predictions for a range of M.
+struct Model {
+    spec: GemmSpec,
+    samples: Vec<Sample>,
+    candidates: Vec<Candidate>,
+}
+
+/// A recipe with its predictions.
+struct Candidate {
+    recipe: Recipe,
+    /// Cycles at each sample.
+    cycles: Vec<f64>,
+    /// The objective over the samples before each.
+    before: Vec<f64>,
+}
+
+/// Samples from the first to the last, and the candidate for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    first: usize,
+    last: usize,
+    candidate: usize,
+}
+
+impl Model {
+    fn new(spec: &GemmSpec, (low, high): (i64, i64), per_octave: i64, target: &Target) -> Model {
+        let ends = ends(low, high, per_octave);
+        let at = |m: i64| GemmSpec { m, least_m: None, ..*spec };
+        let alone = |m: i64| {
+            let first = offered(&at(m), target, 1).into_iter().next();
+            first.map_or(f64::INFINITY, |recipe| recipe.cycles(&at(m), target))
+        };
+        let samples = weighted(&ends, high);
+        let samples: Vec<Sample> =
+            samples.into_iter().map(|(m, weight)| Sample { m, weight, alone: alone(m) }).collect();
+        let mut recipes: Vec<Recipe> = Vec::new();
+        for m in ends {
+            // Tiles of a kernel for a range ask whether a row is below M.
+            let open = GemmSpec { m, least_m: Some(low), ..*spec };
+            for recipe in offered(&open, target, OFFERED) {
+                // Warp tiles divide M.
+                if !recipes.contains(&recipe) && !matches!(recipe, Recipe::WarpTiles(_)) {
+                    recipes.push(recipe);
+                }
+            }
+        }
+        let candidate = |recipe: Recipe| {
+            let cycles: Vec<f64> = samples.iter().map(|s| recipe.cycles(&at(s.m), target)).collect();
+            let mut before = vec![0.0];
+            for (sample, cycles) in samples.iter().zip(&cycles) {
+                before.push(before[before.len() - 1] + sample.objective(*cycles));
+            }
+            Candidate { recipe, cycles, before }
+        };
+        let candidates = recipes.into_iter().map(candidate).collect();
+        Model { spec: *spec, samples, candidates }
+    }
+
+    /// The ranges with their schedules. A candidate that does not lower for its range is none, and the ranges are chosen anew.
+    fn schedules(
+        &mut self,
+        most: usize,
+        target: &Target,
+        product: &dyn Fn(i64, i64) -> Result<Product>,
+    ) -> Result<Vec<RowRange>> {
+        loop {
+            let parts = self.chosen(most);
+            let mut out = Vec::new();
+            for part in &parts {
+                let (low, high) = self.bounds(*part);
+                let Some(schedule) = recipe_schedule(&product(low, high)?, target, &self.recipe(*part))? else {
+                    self.candidates.remove(part.candidate);
+                    break;
+                };
+                let (share, least_share) = self.shares(*part);
+                let tiles = self.recipe(*part).name();
+                out.push(RowRange { low, high, tiles, share, least_share, schedule });
+            }
+            if out.len() == parts.len() && !out.is_empty() {
+                return Ok(out);
+            }
+            if self.candidates.is_empty() {
+                let (low, high) = (self.spec.least_m.unwrap_or(self.spec.m), self.spec.m);
+                let schedule = simt_schedule(&product(low, high)?, target)?;
+                let tiles = "without a recipe".to_string();
+                return Ok(vec![RowRange { low, high, tiles, share: 1.0, least_share: 1.0, schedule }]);
+            }
+        }
+    }
+
+    fn recipe(&self, part: Part) -> Recipe {
+        self.candidates[part.candidate].recipe
+    }
+
+    /// The least and the largest M of a part.
+    fn bounds(&self, part: Part) -> (i64, i64) {
+        (self.samples[part.first].m, self.samples[part.last].m)
+    }
+
+    /// The fewest ranges that lose no more than [`WORTH`] against the most.
+    fn chosen(&self, most: usize) -> Vec<Part> {
+        let Some(costs) = self.costs() else { return Vec::new() };
+        let mut cuts = vec![Cut::whole(&costs)];
+        while cuts.len() < most {
+            let next = cuts[cuts.len() - 1].refined(&costs, &|at| self.may_cut(at));
+            cuts.push(next);
+        }
+        let total: f64 = self.samples.iter().map(|s| s.weight).sum();
+        let mean = |cut: &Cut| (cut.cost().max(0.0) / total).sqrt();
+        let least = cuts.iter().map(mean).fold(f64::INFINITY, f64::min);
+        let ranges = cuts.iter().position(|cut| mean(cut) <= least + WORTH).unwrap_or(0);
+        parts_of(&cuts[..=ranges], &costs)
+    }
+
+    /// Whether a range may begin with the sample.
+    fn may_cut(&self, at: usize) -> bool {
+        at > 0 && self.samples[at].m == self.samples[at - 1].m + 1
+    }
+
+    /// The best candidate for the samples from one to another, with its objective; `None` without candidates.
+    fn costs(&self) -> Option<Costs> {
+        let n = self.samples.len();
+        let mut costs = Costs { n, best: vec![(f64::INFINITY, 0); n * n] };
+        for first in 0..n {
+            for last in first..n {
+                let all = self.candidates.iter().enumerate().map(|(at, c)| (self.objective(c, first, last), at));
+                costs.best[first * n + last] = all.min_by(|a, b| a.0.total_cmp(&b.0))?;
+            }
+        }
+        Some(costs)
+    }
+
+    /// The objective of a candidate for the samples from one to another.
+    fn objective(&self, candidate: &Candidate, first: usize, last: usize) -> f64 {
+        match candidate.recipe {
+            // A thread has accumulators for all rows of the range.
+            Recipe::Gemv(_) => {
+                let cycles = candidate.cycles[last];
+                self.samples[first..=last].iter().map(|s| s.objective(cycles)).sum()
+            }
+            _ => candidate.before[last + 1] - candidate.before[first],
+        }
+    }
+
+    /// The predicted speed over that of the schedules for each M alone: the geometric mean, and the least.
+    fn shares(&self, part: Part) -> (f64, f64) {
+        let candidate = &self.candidates[part.candidate];
+        let (mut sum, mut weights, mut least) = (0.0, 0.0, 1.0f64);
+        for at in part.first..=part.last {
+            let (sample, own) = (&self.samples[at], matches!(candidate.recipe, Recipe::Gemv(_)));
+            let loss = sample.loss(candidate.cycles[if own { part.last } else { at }]);
+            (sum, weights, least) = (sum + sample.weight * loss, weights + sample.weight, least.min((-loss).exp()));
+        }
+        ((-sum / weights).exp(), least)
+    }
+}
+
+impl Sample {
+    /// The logarithm of the cycles over those of the schedule for this M alone; 0 where they are fewer.
+    fn loss(&self, cycles: f64) -> f64 {
+        self.ratio(cycles).max(0.0)
+    }
+
+    fn ratio(&self, cycles: f64) -> f64 {
+        if self.alone.is_finite() { (cycles / self.alone).ln().min(FAR) } else { 0.0 }
+    }
+
+    /// What the choice of candidates minimises, at this M.
+    fn objective(&self, cycles: f64) -> f64 {
+        self.weight * (self.loss(cycles).powi(2) + TIE * self.ratio(cycles))
+    }
+}
+
+/// The best candidate for each first and last sample.
+struct Costs {
+    n: usize,
+    best: Vec<(f64, usize)>,
+}
+
+impl Costs {
+    fn of(&self, first: usize, last: usize) -> (f64, usize) {
+        self.best[first * self.n + last]
+    }
+}
+
+/// The best division of the first samples into at most so many ranges: for each last sample the objective, and where the last range begins;
+/// `None` where a range fewer is as good.
+struct Cut(Vec<(f64, Option<usize>)>);
+
+impl Cut {
+    fn whole(costs: &Costs) -> Cut {
+        Cut((0..costs.n).map(|last| (costs.of(0, last).0, Some(0))).collect())
+    }
+
+    /// With a range more.
+    fn refined(&self, costs: &Costs, may_cut: &dyn Fn(usize) -> bool) -> Cut {
+        let best = |last: usize| {
+            let cut = (1..=last).filter(|at| may_cut(*at)).map(|at| (self.0[at - 1].0 + costs.of(at, last).0, Some(at)));
+            cut.fold((self.0[last].0, None), |a, b| if b.0 < a.0 { b } else { a })
+        };
+        Cut((0..costs.n).map(best).collect())
+    }
+
+    /// The objective for all samples.
+    fn cost(&self) -> f64 {
+        self.0.last().map_or(0.0, |last| last.0)
+    }
+}
+
+/// The ranges of the last of the cuts.
+fn parts_of(cuts: &[Cut], costs: &Costs) -> Vec<Part> {
+    let (mut out, mut end) = (Vec::new(), costs.n);
+    for cut in cuts.iter().rev() {
+        let Some(last) = end.checked_sub(1) else { break };
+        let Some(first) = cut.0[last].1 else { continue };
+        out.push(Part { first, last, candidate: costs.of(first, last).1 });
+        end = first;
+    }
+    out.reverse();
+    out
+}
+
+/// Values of M where ranges may end: so many in each octave, of multiples of 8 from 8 on, where the rows of tiles end.
+fn ends(low: i64, high: i64, per_octave: i64) -> Vec<i64> {
+    let mut out = if low < high { vec![low] } else { Vec::new() };
+    let mut octave = 1i64;
+    while octave <= high {
+        for step in 0..per_octave {
+            let value = octave + octave * step / per_octave;
+            let value = if value > 8 { value / 8 * 8 } else { value };
+            if value < high && out.last().is_some_and(|last| *last < value) {
+                out.push(value);
+            }
+        }
+        octave = octave.saturating_mul(2);
+    }
+    out.push(high);
+    out
+}
+
+/// The ends with the values behind them, where the next range begins, and their shares of the logarithmic scale. The first is the least M.
+fn weighted(ends: &[i64], high: i64) -> Vec<(i64, f64)> {
+    let mut values: Vec<i64> = ends.iter().flat_map(|end| [*end, (end + 1).min(high)]).collect();
+    values.sort_unstable();
+    values.dedup();
+    let logarithm = |at: usize| (values[at.min(values.len() - 1)] as f64).ln();
+    let weight = |at: usize| (logarithm(at + 1) - logarithm(at.saturating_sub(1))).max(1e-3);
+    values.iter().enumerate().map(|(at, m)| (*m, weight(at))).collect()
+}
