@@ -36,6 +36,7 @@ mod plot;
 mod random;
 mod records;
 mod run;
+mod search;
 mod shipped;
 mod show;
 mod sizes;
@@ -47,6 +48,7 @@ mod sweep;
 mod threads;
 mod trials;
 mod tune;
+mod tune_random;
 mod values;
 mod walk;
 mod watch;
@@ -80,7 +82,7 @@ Exit status:
    5 nothing found a fault that `run --mutate` planted
   70 a fault of warploom itself
   74 the output cannot be written
- 130 `tune` was interrupted, and kept its trials";
+ 130 `tune` or `sweep` was interrupted, and kept its trials";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -96,7 +98,7 @@ enum Command {
     Cache(cache::CacheArgs),
     /// Measure schedules against cuBLAS.
     Bench(subject::BenchArgs),
-    /// Measure tiling and reordering over 5 block tiles, 5 thread tiles and 3 loop patterns.
+    /// Repeat the searches of published tutorials, and print their tables.
     Sweep(sweep::SweepArgs),
     /// Try the schedules of a file with knobs, or the candidates of a GEMM, and print the best.
     Tune(tune::TuneArgs),

@@ -255,7 +255,6 @@ pub fn seconds(s: f64) -> String {
 }
 
 /// The geometric mean; `None` of no numbers.
-#[cfg(feature = "runtime")]
 pub fn geometric_mean(ratios: impl Iterator<Item = f64>) -> Option<f64> {
     let (sum, count) = ratios.fold((0.0, 0.0), |(sum, count), r: f64| (sum + r.ln(), count + 1.0));
     (count > 0.0).then(|| (sum / count).exp())

@@ -6,6 +6,10 @@
 //! A knob has a name, so that a configuration reads `i1=8 j1=16`. `{tile: 8,16}` names it, and `{tile}` elsewhere is the same choice.
 //! Without a name of its own, a factor of `split .. -> i0 i1` has the name of the loop that it makes, and `stages={2,3}` that of the option;
 //! any other knob, and one whose name is taken, is `line7`, `line7.2` and so on.
+//!
+//! A choice may have several words: `{block.1: 32 32, 64 32}` puts the first word of the choice here, `{block.2}` elsewhere the second,
+//! `{block}` all of them. So knobs that belong together are one knob. The configuration reads `block=32x32`; words that are not numbers
+//! need a name of their own: `{order: k_last: i j k, k_first: k i j}` is `order=k_last` or `order=k_first`.
 
 use crate::error::{Code, Error, Result, suggestion};
 use crate::ir::Func;
@@ -23,10 +27,20 @@ const MOST_CONFIGURATIONS: u64 = 1 << 40;
 pub struct Knob {
     /// Its name in the space.
     pub name: String,
-    /// The words to choose from, in the order of the text.
+    /// The names of the choices, in the order of the text: the word of a choice, its numbers with `x` between them, or its stated name.
     pub choices: Vec<String>,
-    /// The braces that a choice replaces.
-    places: Vec<Range<usize>>,
+    /// The words of each choice.
+    words: Vec<Vec<String>>,
+    /// The braces that a choice replaces, and by which of its words; by all of them without a number.
+    places: Vec<(Range<usize>, Option<usize>)>,
+}
+
+impl Knob {
+    /// The text of a choice in a place.
+    fn text(&self, choice: usize, part: Option<usize>) -> String {
+        let words = &self.words[choice];
+        part.and_then(|n| words.get(n).cloned()).unwrap_or_else(|| words.join(" "))
+    }
 }
 
 /// A configuration: its name and its schedule, or why it has none.
@@ -257,15 +271,15 @@ fn named(knobs: &[Knob], chosen: &[usize]) -> String {
 
 /// The text with a choice in place of each knob.
 fn filled(text: &str, knobs: &[Knob], chosen: &[usize]) -> String {
-    let mut places: Vec<(&Range<usize>, &str)> = Vec::new();
+    let mut places: Vec<(&Range<usize>, String)> = Vec::new();
     for (knob, at) in knobs.iter().zip(chosen) {
-        places.extend(knob.places.iter().map(|place| (place, knob.choices[*at].as_str())));
+        places.extend(knob.places.iter().map(|(place, part)| (place, knob.text(*at, *part))));
     }
     places.sort_by_key(|(place, _)| place.start);
     let (mut out, mut from) = (String::with_capacity(text.len()), 0);
     for (place, choice) in places {
         out.push_str(&text[from..place.start]);
-        out.push_str(choice);
+        out.push_str(&choice);
         from = place.end;
     }
     out.push_str(&text[from..]);
@@ -276,9 +290,41 @@ fn filled(text: &str, knobs: &[Knob], chosen: &[usize]) -> String {
 struct Braces {
     place: Range<usize>,
     name: Option<String>,
-    choices: Vec<String>,
+    /// Which word of a choice the braces stand for, from 0.
+    part: Option<usize>,
+    choices: Vec<Choice>,
     /// The name where none is stated, if the statement gives one.
     default: Option<String>,
+}
+
+/// A choice: its name and its words.
+struct Choice {
+    name: String,
+    words: Vec<String>,
+}
+
+impl Choice {
+    /// `32`, `32 64 32` or `k_first: k i j`; what is wrong with it otherwise.
+    fn parse(text: &str) -> std::result::Result<Choice, &'static str> {
+        const LIST: &str = "a set of choices is words separated by commas";
+        let (name, list) = match text.split_once(':') {
+            Some((name, list)) => (Some(name.trim()), list),
+            None => (None, text),
+        };
+        let words: Vec<String> = list.split_whitespace().map(str::to_string).collect();
+        let is_word = |c: &String| !c.contains(|c: char| ":;#".contains(c));
+        let is_named =
+            name.is_none_or(|name| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_'));
+        if words.is_empty() || !words.iter().all(is_word) || !is_named {
+            return Err(LIST);
+        }
+        let is_number = |w: &String| w.chars().all(|c| c.is_ascii_digit());
+        match name {
+            Some(name) => Ok(Choice { name: name.to_string(), words }),
+            None if words.len() == 1 || words.iter().all(is_number) => Ok(Choice { name: words.join("x"), words }),
+            None => Err("a choice of several words that are not numbers has no name"),
+        }
+    }
 }
 
 /// The knobs of a text.
@@ -310,7 +356,9 @@ fn knobs(text: &str) -> Result<Vec<Knob>> {
                 b.default.clone().filter(free).or_else(|| (1..).map(numbered).find(free)).unwrap_or_default()
             }
         };
-        knobs.push(Knob { name, choices: b.choices.clone(), places: vec![b.place.clone()] });
+        let choices = b.choices.iter().map(|c| c.name.clone()).collect();
+        let words = b.choices.iter().map(|c| c.words.clone()).collect();
+        knobs.push(Knob { name, choices, words, places: vec![(b.place.clone(), b.part)] });
     }
     for b in all.iter().filter(|b| b.choices.is_empty()) {
         let name = b.name.clone().unwrap_or_default();
@@ -319,7 +367,15 @@ fn knobs(text: &str) -> Result<Vec<Knob>> {
             let error = wrong(&b.place, format!("no knob has the name `{name}`{guess}"));
             return Err(error.help(format!("{{{name}: 8,16}} states its choices")));
         };
-        knob.places.push(b.place.clone());
+        knob.places.push((b.place.clone(), b.part));
+    }
+    for knob in &knobs {
+        for (place, part) in knob.places.iter().filter_map(|(place, part)| Some((place, (*part)?))) {
+            if let Some(short) = knob.words.iter().position(|words| part >= words.len()) {
+                let (choice, name) = (&knob.choices[short], &knob.name);
+                return Err(wrong(place, format!("the choice `{choice}` of `{name}` has no word {}", part + 1)));
+            }
+        }
     }
     Ok(knobs)
 }
@@ -344,27 +400,37 @@ fn braces(text: &str, statement: &Range<usize>) -> Result<Vec<Braces>> {
             Some((name, list)) => (Some(name.trim()), list),
             None => (None, inside),
         };
-        if name.is_some_and(|name| !is_name(name)) {
+        if let (None, Some((name, part))) = (name, reference(list)) {
+            let name = Some(name.to_string());
+            out.push(Braces { place: place(close + 1), name, part, choices: Vec::new(), default: None });
+            from = close + 1;
+            continue;
+        }
+        let named = name.map(|name| reference(name).ok_or(name)).transpose();
+        let Ok(named) = named else {
             return Err(wrong(place(close + 1), "the name of a set of choices is letters, digits and `_`"));
+        };
+        let choices = list.split(',').map(|c| Choice::parse(c.trim())).collect::<std::result::Result<Vec<_>, _>>();
+        let choices = choices.map_err(|why| wrong(place(close + 1), why))?;
+        if choices.iter().enumerate().any(|(n, c)| choices[..n].iter().any(|d| d.name == c.name || d.words == c.words))
+        {
+            return Err(wrong(place(close + 1), "a set of choices has one of them twice"));
         }
-        let choices: Vec<String> = list.split(',').map(|c| c.trim().to_string()).collect();
-        let is_word = |c: &String| !c.is_empty() && !c.contains(|c: char| c.is_whitespace() || "{}:;#".contains(c));
-        let is_twice = choices.iter().enumerate().any(|(n, c)| choices[..n].contains(c));
-        match (name, choices.as_slice()) {
-            (None, [only]) if is_name(only) => {
-                let name = Some(only.clone());
-                out.push(Braces { place: place(close + 1), name, choices: Vec::new(), default: None });
-            }
-            _ if is_twice => return Err(wrong(place(close + 1), "a set of choices has one of them twice")),
-            _ if choices.iter().all(is_word) => {
-                let (name, default) = (name.map(str::to_string), default_name(own, open));
-                out.push(Braces { place: place(close + 1), name, choices, default });
-            }
-            _ => return Err(wrong(place(close + 1), "a set of choices is words separated by commas")),
-        }
+        let (part, default) = (named.and_then(|n| n.1), default_name(own, open));
+        let name = named.map(|n| n.0.to_string());
+        out.push(Braces { place: place(close + 1), name, part, choices, default });
         from = close + 1;
     }
     Ok(out)
+}
+
+/// `block`, or `block.2` for the second word of a choice: the name, and the number from 0.
+fn reference(text: &str) -> Option<(&str, Option<usize>)> {
+    let (name, part) = match text.trim().split_once('.') {
+        Some((name, part)) => (name, Some(part.parse::<usize>().ok()?.checked_sub(1)?)),
+        None => (text.trim(), None),
+    };
+    is_name(name).then_some((name, part))
 }
 
 fn is_name(word: &str) -> bool {
@@ -449,6 +515,19 @@ mod tests {
     }
 
     #[test]
+    fn choices_of_several_words_belong_together() {
+        let text = "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit i ? {block.1: 8 16, 16 4} -> a b; split j ? {block.2} -> c d\n\
+                    reorder {order: rows: a c, columns: c a} b d";
+        let space = Space::parse(text, None, None).unwrap();
+        assert_eq!(space.describe(), "block {8x16,16x4} x order {rows,columns} = 4 configurations");
+        let last = space.configuration(3).unwrap();
+        assert_eq!(last.name, "block=16x4 order=columns");
+        let text = last.schedule.unwrap().to_string();
+        assert!(text.contains("split i ? 16 -> a b\nsplit j ? 4 -> c d\nreorder c a b d\n"), "{text}");
+        assert_eq!(format(&text).unwrap(), text);
+    }
+
+    #[test]
     fn adjacent_configurations_differ_in_one_choice() {
         let space = Space::parse(TEXT, None, None).unwrap();
         let near: BTreeSet<String> =
@@ -481,6 +560,14 @@ mod tests {
             ("split i ? {a b: 8,16} -> a b", "{a b: 8,16}"),
             ("split i ? {t: 8,16} {t: 1,2} -> a b c", "{t: 1,2}"),
             ("split i ? {t: 8,16} {u} -> a b c", "{u}"),
+            ("split i ? {t.2: 8 2,16} -> a b", "{t.2: 8 2,16}"),
+            ("split i ? {t: 8 2,16 4} {t.3} -> a b c d", "{t.3}"),
+            ("split i ? {t.0: 8,16} -> a b", "{t.0: 8,16}"),
+            ("split i ? {t.1.1: 8,16} -> a b", "{t.1.1: 8,16}"),
+            ("split i ? {t: 8 2,8 2} -> a b", "{t: 8 2,8 2}"),
+            ("split i ? {t: a: 8,a: 16} -> a b", "{t: a: 8,a: 16}"),
+            ("reorder {i j,j i}", "{i j,j i}"),
+            ("reorder {t: a b: i j,c: j i}", "{t: a b: i j,c: j i}"),
         ] {
             assert_eq!(of(steps), (Code::TuneKnob, place.to_string()), "{steps}");
         }

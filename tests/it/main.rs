@@ -70,6 +70,7 @@ mod scan;
 mod schedules;
 mod sim;
 mod skew;
+mod sweep;
 mod tensor;
 mod terminal;
 mod thin;
