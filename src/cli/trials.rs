@@ -38,6 +38,13 @@ impl Shown {
             }
             Event::Predicted { done, of } => self.step(*done, *of, "predicting"),
             Event::Trial { number, trial, best } => return self.trial(*number, trial, *best),
+            Event::Retrying { trials } => {
+                let words = format!(
+                    "{} without an answer: each runs again, alone, with twice the time",
+                    counted(*trials, "trial")
+                );
+                self.bar.suspend(|| show::note(words));
+            }
             Event::Runoff(runoff) => {
                 let words =
                     format!("runoff: the second of the best two takes {:.4} of the first one's time", runoff.ratio);
@@ -90,7 +97,9 @@ fn value(trial: &Trial) -> String {
 
 /// The value of a trial, or why it has none.
 fn became(trial: &Trial) -> String {
-    if trial.found.status == Status::Ok { value(trial) } else { reason(&trial.found) }
+    let again = if trial.found.attempts.is_some() { ", at the second attempt" } else { "" };
+    let found = if trial.found.status == Status::Ok { value(trial) } else { reason(&trial.found) };
+    format!("{found}{again}")
 }
 
 /// The last line of JSON.

@@ -44,7 +44,7 @@ pub fn run(args: &WorkerArgs) -> Result<ExitCode> {
     let planted = faults.clone();
     let tamper = move |job: &Job| planted.contains(&("wrong".into(), job.name.clone()));
     let evaluator = evaluator(args, Evaluator::new(Box::new(tamper)))?;
-    let before = |job: &Job| faults.iter().filter(|f| f.1 == job.name).for_each(|f| plant(&f.0));
+    let before = |job: &Job| faults.iter().filter(|f| f.1 == job.name).for_each(|f| plant(&f.0, job.is_retry));
     serve(&evaluator, lines, std::io::stdout().lock(), &before)?;
     Ok(ExitCode::SUCCESS)
 }
@@ -72,9 +72,10 @@ fn faults(text: &str) -> Vec<(String, String)> {
 }
 
 /// Does what a faulty configuration may do to a process.
-fn plant(kind: &str) {
+fn plant(kind: &str, is_retry: bool) {
     match kind {
-        "hang" => loop {
+        "hang-once" if is_retry => {}
+        "hang" | "hang-once" => loop {
             std::thread::sleep(Duration::from_secs(1));
         },
         "abort" => std::process::abort(),

@@ -40,13 +40,16 @@ pub struct Job {
     /// Folders of compiled kernels.
     #[serde(default)]
     pub folders: Vec<PathBuf>,
+    /// Whether it is the second attempt at a trial whose worker had no answer at the deadline: it runs alone and has twice the time.
+    #[serde(default)]
+    pub is_retry: bool,
 }
 
 impl Job {
     /// A job with the usual seed and without folders.
     pub fn new(number: u64, task: Task, name: &str, schedule: &str) -> Job {
         let (name, schedule, folders) = (name.to_string(), schedule.to_string(), Vec::new());
-        Job { number, task, name, schedule, is_tested: false, seed: 1, folders }
+        Job { number, task, name, schedule, is_tested: false, seed: 1, folders, is_retry: false }
     }
 
     /// The same with folders of compiled kernels.
@@ -74,7 +77,7 @@ pub enum Status {
     Crashed,
     /// Another process killed the worker.
     Killed,
-    /// The worker had no answer at the deadline.
+    /// The worker had no answer at the deadline, twice: the second time alone, with twice the time.
     Hung,
     /// The worker took more memory than it may.
     Memory,
@@ -134,6 +137,9 @@ pub struct Found {
     /// The largest error over its bound, where the result was checked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_ratio: Option<f64>,
+    /// Attempts, where there was more than one: the first had no answer at the deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempts: Option<u32>,
     /// The code of the error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
@@ -145,7 +151,16 @@ pub struct Found {
 impl Found {
     /// Without figures.
     pub fn new(status: Status) -> Found {
-        Found { status, cycles: None, us: None, noise: None, error_ratio: None, code: None, error: None }
+        Found {
+            status,
+            cycles: None,
+            us: None,
+            noise: None,
+            error_ratio: None,
+            attempts: None,
+            code: None,
+            error: None,
+        }
     }
 
     /// The result of an error: refused where the schedule or the chip is at fault, failed otherwise.

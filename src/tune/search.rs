@@ -43,6 +43,11 @@ pub enum Event<'a> {
         /// The best so far.
         best: Option<&'a Trial>,
     },
+    /// So many trials had no answer at the deadline: each runs again, alone, with twice the time.
+    Retrying {
+        /// Trials.
+        trials: usize,
+    },
     /// The best two have been timed in turn.
     Runoff(&'a Runoff),
     /// The best two could not be timed in turn: their medians decide.
@@ -102,6 +107,43 @@ impl Outcome {
     }
 }
 
+/// Trials as they end: they go to the outcome, the record, and whoever listens.
+struct Trials<'o, 'a, 's> {
+    out: &'o mut Outcome,
+    journal: Option<&'a mut Journal>,
+    say: Said<'s>,
+    /// How many are known.
+    done: usize,
+    /// Configurations whose worker had no answer, for a second attempt.
+    hung: Vec<Configuration>,
+}
+
+impl Trials<'_, '_, '_> {
+    /// Keeps the first attempt at a configuration, unless there will be a second.
+    fn first(&mut self, configuration: &Configuration, answer: Answer) -> Result<()> {
+        if answer.found.status == Status::Hung {
+            self.hung.push(configuration.clone());
+            return Ok(());
+        }
+        self.keep(configuration, answer)
+    }
+
+    /// Keeps a trial; of an interrupted one nothing.
+    fn keep(&mut self, configuration: &Configuration, answer: Answer) -> Result<()> {
+        if answer.found.status == Status::Stopped {
+            return Ok(());
+        }
+        let trial = trial(configuration, answer);
+        if let Some(journal) = self.journal.as_deref_mut() {
+            journal.trial(trial.clone())?;
+        }
+        self.out.trials.push(trial);
+        self.done += 1;
+        let (number, last) = (self.done, self.out.trials.last());
+        last.map_or(Ok(()), |trial| (self.say)(&Event::Trial { number, trial, best: best(&self.out.trials) }))
+    }
+}
+
 /// The name of the jobs of a runoff.
 const RUNOFF: &str = "runoff";
 
@@ -116,7 +158,7 @@ impl Tuner<'_> {
     /// # Errors
     /// `tune.worker` where no worker can be started, `tune.record` where the record cannot be written, and what `say` returns. What goes
     /// wrong with a configuration is its [`Status`].
-    pub fn run(mut self, mut journal: Option<&mut Journal>, stop: &AtomicBool, say: Said<'_>) -> Result<Outcome> {
+    pub fn run(mut self, journal: Option<&mut Journal>, stop: &AtomicBool, say: Said<'_>) -> Result<Outcome> {
         let mut out = Outcome::default();
         let numbers = self.planned(&mut out, stop, say)?;
         let mut known: HashMap<String, Vec<Trial>> = HashMap::new();
@@ -136,36 +178,64 @@ impl Tuner<'_> {
                 }
             }
         }
-        let mut done = texts.len() - left.len();
+        let done = texts.len() - left.len();
         say(&Event::Planned { trials: texts.len(), known: done })?;
-        let mut keep = |out: &mut Outcome, configuration: &Configuration, answer: Answer| {
-            if answer.found.status == Status::Stopped {
-                return Ok(());
-            }
-            let trial = trial(configuration, answer);
-            if let Some(journal) = journal.as_deref_mut() {
-                journal.trial(trial.clone())?;
-            }
-            out.trials.push(trial);
-            done += 1;
-            let (number, last) = (done, out.trials.last());
-            last.map_or(Ok(()), |trial| say(&Event::Trial { number, trial, best: best(&out.trials) }))
-        };
-        if self.clock.is_none() {
-            self.all(Task::Check, &left, None, stop, &mut |c, answer| keep(&mut out, c, answer))?;
-        } else {
-            let compiled = self.compiled(&left, stop, &mut |c, answer| keep(&mut out, c, answer))?;
-            for (number, (configuration, folder)) in compiled.into_iter().enumerate() {
-                let job = job((self.space, self.seed), number as u64, Task::Measure, configuration, vec![folder]);
-                let answer = self.asked(&job, stop)?;
-                keep(&mut out, configuration, answer)?;
-            }
-        }
+        let mut trials = Trials { out: &mut out, journal, say, done, hung: Vec::new() };
+        self.tried(&left, stop, &mut trials)?;
+        self.retried(stop, &mut trials)?;
+        let Trials { journal, say, .. } = trials;
         if !stop.load(Ordering::Relaxed) {
             self.decide(&mut out, journal, stop, say)?;
         }
         out.is_stopped = stop.load(Ordering::Relaxed);
         Ok(out)
+    }
+
+    /// Tries configurations: in parallel without a device; else compiles in parallel and measures one after the other.
+    fn tried(&mut self, left: &[Configuration], stop: &AtomicBool, trials: &mut Trials<'_, '_, '_>) -> Result<()> {
+        if self.clock.is_none() {
+            return self.all(Task::Check, left, None, stop, &mut |c, answer| trials.first(c, answer));
+        }
+        let compiled = self.compiled(left, stop, &mut |c, answer| trials.first(c, answer))?;
+        for (number, (configuration, folder)) in compiled.into_iter().enumerate() {
+            let job = job((self.space, self.seed), number as u64, Task::Measure, configuration, vec![folder]);
+            let answer = self.asked(&job, stop)?;
+            trials.first(configuration, answer)?;
+        }
+        Ok(())
+    }
+
+    /// Tries each configuration again whose worker had no answer: the load of the host or the device may have been the cause, so the second
+    /// attempt runs alone.
+    fn retried(&mut self, stop: &AtomicBool, trials: &mut Trials<'_, '_, '_>) -> Result<()> {
+        let hung = std::mem::take(&mut trials.hung);
+        if hung.is_empty() || stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        (trials.say)(&Event::Retrying { trials: hung.len() })?;
+        for (number, configuration) in hung.iter().enumerate() {
+            let mut answer = self.again(number as u64, configuration, stop)?;
+            answer.found.attempts = Some(2);
+            trials.keep(configuration, answer)?;
+        }
+        Ok(())
+    }
+
+    /// The second attempt at a configuration.
+    fn again(&mut self, number: u64, configuration: &Configuration, stop: &AtomicBool) -> Result<Answer> {
+        let folder = self.clock.as_ref().map(|(_, folder)| folder.join(format!("again-{number}")));
+        let task = if folder.is_some() { Task::Compile } else { Task::Check };
+        let of = |task: Task| {
+            let folders = folder.iter().cloned().collect();
+            Job { is_retry: true, ..job((self.space, self.seed), number, task, configuration, folders) }
+        };
+        let (first, measure) = (of(task), of(Task::Measure));
+        // Each attempt has a new worker, and no other worker runs.
+        let answer = (self.place)().ask(&first, stop)?;
+        match answer.found.status {
+            Status::Ok if folder.is_some() => self.asked(&measure, stop),
+            _ => Ok(answer),
+        }
     }
 
     /// The numbers of the configurations to try: all of a small space, the first of a ranked one, of any other those that are predicted
@@ -398,6 +468,9 @@ mod tests {
             if numbers.contains(&7.0) && job.task == Task::Check {
                 return Ok(Answer::because(job.number, Status::Hung, "no answer"));
             }
+            if numbers.contains(&17.0) && !job.is_retry && job.task != Task::Predict {
+                return Ok(Answer::because(job.number, Status::Hung, "the host is busy"));
+            }
             let (cycles, us) =
                 (Some(numbers.iter().product()), (job.task == Task::Measure).then(|| numbers.iter().sum()));
             let ratio = (job.task == Task::Runoff).then_some(2.0);
@@ -448,11 +521,51 @@ mod tests {
         ];
         assert_eq!(names(&outcome.trials), wanted);
         assert_eq!(outcome.winner().unwrap().name, "a=3 b=2");
-        assert_eq!((said.len(), said[0].as_str(), said[6].as_str()), (7, "planned 6 0", "6 a=3 b=2"));
+        assert_eq!((said.len(), said[0].as_str(), said[7].as_str()), (8, "planned 6 0", "6 a=3 b=2"));
         assert_eq!(
             reason(&outcome.trials.iter().find(|t| t.found.status == Refused).unwrap().found),
             "refused: unlucky"
         );
+    }
+
+    /// A trial without an answer has a second attempt, after all others; the record says how many there were.
+    #[test]
+    fn a_hung_trial_runs_again_alone() {
+        for is_clocked in [false, true] {
+            let space = space("17,7,3", "2,5");
+            let (mut order, mut retrying) = (Vec::new(), 0);
+            let outcome = tuner(&space, 6, is_clocked).run(None, &AtomicBool::new(false), &mut |event| {
+                match event {
+                    Event::Trial { trial, .. } => order.push(trial.name.clone()),
+                    Event::Retrying { trials } => retrying += trials,
+                    _ => {}
+                }
+                Ok(())
+            });
+            let outcome = outcome.unwrap();
+            let of = |name: &str| outcome.trials.iter().find(|t| t.name == name).unwrap();
+            for name in ["a=17 b=2", "a=17 b=5"] {
+                assert_eq!((of(name).found.status, of(name).found.attempts), (Status::Ok, Some(2)), "{name}");
+                assert_eq!(of(name).found.us.is_some(), is_clocked, "{name}");
+                assert!(order.iter().position(|n| n == name).unwrap() >= 2, "{order:?}");
+            }
+            assert_eq!(of("a=3 b=2").found.attempts, None);
+            // Without a device 7 hangs both times.
+            let wanted = if is_clocked { (Status::Ok, None) } else { (Status::Hung, Some(2)) };
+            assert_eq!((of("a=7 b=2").found.status, of("a=7 b=2").found.attempts), wanted);
+            assert_eq!((outcome.trials.len(), retrying), (6, if is_clocked { 2 } else { 4 }));
+        }
+    }
+
+    #[test]
+    fn an_interrupt_keeps_no_hung_trial() {
+        let (space, stop) = (space("17,3", "2,5"), AtomicBool::new(false));
+        let outcome = tuner(&space, 4, false).run(None, &stop, &mut |event| {
+            stop.fetch_or(matches!(event, Event::Retrying { .. }), Ordering::Relaxed);
+            Ok(())
+        });
+        let outcome = outcome.unwrap();
+        assert!(outcome.is_stopped && names(&outcome.trials) == [("a=3 b=2", Status::Ok), ("a=3 b=5", Status::Ok)]);
     }
 
     #[test]

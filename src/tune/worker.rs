@@ -16,6 +16,9 @@ use std::time::{Duration, Instant};
 /// How often a parent looks at the clock, the memory of the worker, and the interrupt; and the search for an interrupt.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
+/// The deadline of a second attempt over that of the first.
+const RETRY_DEADLINE_FACTOR: u32 = 2;
+
 /// A longer line is no answer.
 const LONGEST_ANSWER_BYTES: u64 = 1 << 20;
 
@@ -90,7 +93,8 @@ impl<'a> Worker<'a> {
 impl Place for Worker<'_> {
     fn ask(&mut self, job: &Job, stop: &AtomicBool) -> Result<Answer> {
         let line = serde_json::to_string(job).map_err(|e| Error::bug(Code::TuneProtocol, e.to_string()))?;
-        let (deadline, memory) = (self.options.deadline, self.options.memory_bytes);
+        let factor = if job.is_retry { RETRY_DEADLINE_FACTOR } else { 1 };
+        let (deadline, memory) = (self.options.deadline.saturating_mul(factor), self.options.memory_bytes);
         let running = self.started()?;
         let begin = Instant::now();
         // A worker that does not read has ended: the loop finds that out.
@@ -263,6 +267,18 @@ mod tests {
             let wanted = if status == Status::Ok { Status::Crashed } else { status };
             assert_eq!(second.found.status, wanted, "{script}: {second:?}");
         }
+    }
+
+    #[test]
+    fn a_second_attempt_has_twice_the_time() {
+        let script = "read j; sleep 0.6; echo '{\"number\":3,\"status\":\"ok\"}'; read j";
+        let arguments = ["-c", script].map(OsString::from).to_vec();
+        let options = WorkerOptions::new("/bin/sh".into(), arguments, Duration::from_millis(400), 64 << 20);
+        let ask = |is_retry: bool| {
+            let job = Job { is_retry, ..job() };
+            Worker::new(&options).ask(&job, &AtomicBool::new(false)).unwrap().found.status
+        };
+        assert_eq!([ask(false), ask(true)], [Status::Hung, Status::Ok]);
     }
 
     #[test]
