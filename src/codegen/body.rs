@@ -308,10 +308,12 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     fn loop_(&mut self, l: &For) -> Result<()> {
+        if let LoopKind::Persistent { round } = l.kind {
+            return self.walk(l, round);
+        }
         let extent = self.sum(&l.extent).as_constant();
         let extent = extent.ok_or_else(|| bug(format!("loop {} has no constant extent", self.name_of(l.var))))?;
         match l.kind {
-            LoopKind::Persistent { round } => self.walk(l, round, extent),
             _ if l.code.permutes => self.permute(l),
             _ if self.both_halves(l)? => Ok(()),
             _ if l.is_written_out() => self.written_out(l, extent),

@@ -128,15 +128,21 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// The tiles of this block: every so many as there are blocks, from its own number on. There are no more blocks than
-    /// tiles, so each has at least one.
-    pub(super) fn walk(&mut self, l: &For, round: Var, tiles: i64) -> Result<()> {
-        let tiles = u32::try_from(tiles).map_err(|_| bug("a persistent loop has no 32-bit extent"))?;
+    /// tiles, so each has at least one. Where the number of tiles follows from a dynamic size, those of the largest are its bound.
+    pub(super) fn walk(&mut self, l: &For, round: Var) -> Result<()> {
+        let constant = self.sum(&l.extent).as_constant();
+        let most = constant.unwrap_or_else(|| self.kernel.extent(Axis::BlockX).into());
+        let tiles = u32::try_from(most).map_err(|_| bug("a persistent loop has no 32-bit extent"))?;
         if tiles <= 1 {
             self.unrolled.insert(round, Index::Int(0));
             self.derive()?;
             return self.stmts(&l.body);
         }
         let (first, step) = (self.clusters_of(BLOCK, tiles)?, self.clusters_of(BLOCKS, tiles)?);
+        let end = match constant {
+            Some(_) => self.b.int(32, tiles.into()),
+            None => self.index(&l.extent)?.value,
+        };
         let (from, body, after) = (self.b.here()?, self.new_block("loop"), self.new_block("after"));
         self.listing.name(body, &self.describe(l, tiles.into(), 1));
         self.b.jump(body)?;
@@ -152,7 +158,6 @@ impl<'c> Body<'c, '_, '_> {
         self.b.step(tile, next.into_int_value())?;
         let more = self.b.exact(Op::Add, count.into_int_value(), self.b.int(32, 1), true)?;
         self.b.step(count, more)?;
-        let end = self.b.int(32, tiles.into());
         let goes_on = self.b.compare_int(inkwell::IntPredicate::ULT, next, end.into())?;
         self.b.branch(goes_on, body, after)?;
         self.b.at_end(after);

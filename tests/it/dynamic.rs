@@ -126,6 +126,24 @@ fn candidates_are_right_for_every_number_of_rows() {
     }
 }
 
+/// Where the largest size has more tiles than multiprocessors, blocks stay and walk the tiles that the launch's size has.
+#[test]
+fn blocks_that_stay_walk_the_tiles_of_every_size() {
+    let mut tried = Vec::new();
+    for (layout, [m, n, k]) in [(Layout::NT, [900, 640, 64]), (Layout::NN, [600, 1024, 72])] {
+        let gemm = Gemm::new(m, n, k).of(DType::F16).layout(layout).rows_from(1);
+        let all = candidates(&gemm, &Target::sm_90a()).unwrap();
+        let stays = |(_, schedule): &&(String, Schedule)| schedule.to_string().contains("blockIdx.x persistent");
+        for (name, schedule) in all.iter().filter(stays).step_by(if crate::sample::everything() { 1 } else { 3 }) {
+            right(schedule, &[1, 65, m]);
+            let kernels = compile(schedule).unwrap();
+            assert!(kernels.kernels.iter().any(|kernel| kernel.persistent), "{schedule}");
+            tried.push(name.clone());
+        }
+    }
+    assert!(tried.len() > 1, "{tried:?}");
+}
+
 #[test]
 fn epilogues_read_rows_of_dynamic_arrays() {
     for target in [Target::sm_80(), Target::sm_90a()] {

@@ -322,9 +322,17 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// The largest extent of a persistent loop whose blocks follow from a dynamic size.
+    fn walked(&self, l: &For) -> Option<i64> {
+        let is_clipped = |c: &&super::Clipped| c.axis == Axis::BlockX && c.value(&self.kernel.func) == l.extent;
+        let walks = matches!(l.kind, LoopKind::Persistent { .. });
+        self.kernel.clipped.iter().find(is_clipped).filter(|_| walks)?;
+        self.kernel.launch.iter().find(|x| x.axis == Axis::BlockX).map(|x| i64::from(x.extent))
+    }
+
     fn looped(&mut self, l: &For, env: &Env) -> Result<()> {
         let name = self.kernel.func.var_name(l.var);
-        let Some(extent) = l.extent.as_int().filter(|n| *n > 0) else {
+        let Some(extent) = l.extent.as_int().or_else(|| self.walked(l)).filter(|n| *n > 0) else {
             return Err(self.broken(format!("loop {name} has no constant positive extent")).about_loop(name));
         };
         let copies = l.copies();
