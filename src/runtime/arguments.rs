@@ -35,17 +35,23 @@ pub(super) fn check(program: &str, args: &[Arg], given: &[Given]) -> Result<()> 
     overlaps(program, args, given)
 }
 
+/// How an error names an argument. A launch that is right makes no such text.
+fn named(program: &str, arg: &Arg) -> String {
+    format!("argument {} of {program}", arg.name)
+}
+
 fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
-    let of = format!("argument {} of {program}", arg.name);
     if !given.same_device {
-        return Err(Error::input(Code::LaunchDevice, format!("{of} is on another device than the program")));
+        let message = format!("{} is on another device than the program", named(program, arg));
+        return Err(Error::input(Code::LaunchDevice, message));
     }
     if given.read_only && arg.access != Access::Read {
-        let message = format!("{of} is written, and an array that came as read-only was given");
+        let message = format!("{} is written, and an array that came as read-only was given", named(program, arg));
         return Err(Error::input(Code::DlpackReadOnly, message));
     }
     let shape_agrees = arg.takes_shape(given.shape);
     if !arg.takes_type(given.dtype) || !shape_agrees {
+        let of = named(program, arg);
         let wanted: Vec<usize> = arg.shape.iter().map(|e| usize::try_from(*e).unwrap_or(0)).collect();
         let code = if shape_agrees { Code::LaunchDtype } else { Code::LaunchShape };
         let message =
@@ -53,16 +59,18 @@ fn one(program: &str, arg: &Arg, given: &Given) -> Result<()> {
         return Err(Error::input(code, message));
     }
     if given.bytes < arg.bytes {
+        let of = named(program, arg);
         let message = format!("{of} needs {} bytes, and the buffer has {}", arg.bytes, given.bytes);
         return Err(
             Error::input(Code::LaunchSize, message).help("the strides of the parameter leave gaps: allocate them too")
         );
     }
-    aligned(&of, arg, given.address)
+    aligned(program, arg, given.address)
 }
 
-fn aligned(of: &str, arg: &Arg, address: u64) -> Result<()> {
+fn aligned(program: &str, arg: &Arg, address: u64) -> Result<()> {
     if !address.is_multiple_of(u64::from(arg.align.max(1))) {
+        let of = named(program, arg);
         let message = format!("{of} must be at a multiple of {} bytes, and is at {address:#x}", arg.align);
         return Err(Error::input(Code::LaunchAlign, message));
     }
@@ -79,9 +87,7 @@ pub(super) fn check_raw(program: &str, args: &[Arg], addresses: &[u64]) -> Resul
         );
         return Err(Error::input(Code::LaunchCount, message));
     }
-    args.iter()
-        .zip(addresses)
-        .try_for_each(|(arg, &address)| aligned(&format!("argument {} of {program}", arg.name), arg, address))
+    args.iter().zip(addresses).try_for_each(|(arg, &address)| aligned(program, arg, address))
 }
 
 /// That there is an aligned address for each buffer of workspace.

@@ -12,6 +12,7 @@ use super::workspace::{self, Ordered, Workspace};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::kernel::{self, Arg, Kernel, Kernels, Param, Size};
+use smallvec::SmallVec;
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,6 +25,9 @@ const PLAIN_SHARED_BYTES: u32 = 48 << 10;
 /// Blocks of a cluster that every device with clusters can run.
 const PORTABLE_CLUSTER: u32 = 8;
 const RAISING: &str = "raising a kernel's limit";
+
+/// What there is one of for each argument or parameter of a launch: up to eight without an allocation.
+type Few<T> = SmallVec<[T; 8]>;
 
 /// A program loaded on a device, with its workspace. Launches on the device's stream are in order; on several foreign
 /// streams at once they would share the workspace, so give each its own ([`Program::launch_raw_with`]).
@@ -40,8 +44,8 @@ pub struct Program {
     offsets: Vec<u64>,
     /// The bytes of that block.
     total: u64,
-    /// What was allocated for them at load; none where the caller gives workspace to each launch.
-    workspace: Option<Vec<DeviceBuffer>>,
+    /// What was allocated for them at load, with its addresses; none where the caller gives workspace to each launch.
+    workspace: Option<(Vec<DeviceBuffer>, Vec<u64>)>,
     compile_log: String,
     compile_ms: f32,
 }
@@ -181,7 +185,9 @@ impl Program {
             let within = |e: Error| e.within(format!("for the workspace {}", buffer.name));
             self.device.alloc(DType::U8, &[bytes]).map_err(within)
         };
-        self.workspace = Some(self.needs.iter().map(allocate).collect::<Result<_>>()?);
+        let buffers = self.needs.iter().map(allocate).collect::<Result<Vec<_>>>()?;
+        let addresses = buffers.iter().map(DeviceBuffer::address).collect();
+        self.workspace = Some((buffers, addresses));
         Ok(self)
     }
 
@@ -233,10 +239,10 @@ impl Program {
     /// has no memory pools for a stream to allocate from.
     pub fn launch_with(&self, buffers: &[&DeviceBuffer], workspace: Workspace<'_>) -> Result<()> {
         let sizes = self.checked(buffers)?;
-        let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
+        let addresses: Few<u64> = buffers.iter().map(|b| b.address()).collect();
         let (stream, at) = (self.device.raw_stream(), At { addresses: &addresses, sizes: &sizes });
         match workspace {
-            Workspace::Loaded => self.enqueue(stream, at, &self.own_workspace()?),
+            Workspace::Loaded => self.enqueue(stream, at, self.own_workspace()?),
             Workspace::StreamOrdered => self.enqueue_ordered(stream, at),
             Workspace::Buffer(_) if self.needs.is_empty() => self.enqueue(stream, at, &[]),
             Workspace::Buffer(buffer) => {
@@ -265,7 +271,7 @@ impl Program {
 
     /// The values of the dynamic sizes, after the checks.
     fn checked(&self, buffers: &[&DeviceBuffer]) -> Result<Vec<i64>> {
-        let given: Vec<Given> = buffers
+        let given: Few<Given> = buffers
             .iter()
             .map(|b| Given {
                 dtype: b.dtype(),
@@ -295,7 +301,7 @@ impl Program {
     /// device memory of at least [`Arg::bytes`] bytes that stays until the work is done; written arguments must not
     /// overlap others; no other launch of this program may run at the same time if it has workspace.
     pub unsafe fn launch_raw(&self, stream: RawStream, addresses: &[u64]) -> Result<()> {
-        self.enqueue(stream, self.raw(addresses, &[])?, &self.own_workspace()?)
+        self.enqueue(stream, self.raw(addresses, &[])?, self.own_workspace()?)
     }
 
     /// The addresses and sizes of a raw launch, checked as far as they can be.
@@ -370,12 +376,12 @@ impl Program {
     }
 
     /// The addresses of the workspace that was allocated when the program was loaded.
-    fn own_workspace(&self) -> Result<Vec<u64>> {
-        if let Some(own) = &self.workspace {
-            return Ok(own.iter().map(DeviceBuffer::address).collect());
+    fn own_workspace(&self) -> Result<&[u64]> {
+        if let Some((_, addresses)) = &self.workspace {
+            return Ok(addresses);
         }
         if self.needs.is_empty() {
-            return Ok(Vec::new());
+            return Ok(&[]);
         }
         let message = format!("{} was loaded without workspace, and none was given", self.name);
         Err(Error::input(Code::LaunchWorkspace, message)
@@ -403,9 +409,9 @@ impl Program {
         let first = self.kernels.first().ok_or_else(|| Error::input(Code::LaunchBare, "the program has no kernel"))?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
         let at = At { addresses: &addresses, sizes: &sizes };
-        let mut values = self.parameters(first, at, &self.own_workspace()?)?;
+        let mut values = self.parameters(first, at, self.own_workspace()?)?;
         let grid = self.grid(first, &sizes);
-        let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
+        let mut params: Few<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
         let (stream, mut time) = (self.device.raw_stream(), Duration::ZERO);
         self.device.inner.call("launching", || {
             let start = Instant::now();
@@ -419,7 +425,7 @@ impl Program {
     fn enqueue(&self, stream: RawStream, at: At<'_>, workspace: &[u64]) -> Result<()> {
         self.kernels.iter().try_for_each(|loaded| {
             let mut values = self.parameters(loaded, at, workspace)?;
-            let mut params: Vec<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
+            let mut params: Few<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
             loaded
                 .launch(&self.device, stream, self.grid(loaded, at.sizes), &mut params)
                 .map_err(|e| e.within(format!("launching kernel {} of {}", loaded.kernel.entry, self.name)))?;
@@ -441,7 +447,7 @@ impl Program {
     }
 
     /// A kernel's parameters.
-    fn parameters(&self, loaded: &Loaded, At { addresses, sizes }: At<'_>, workspace: &[u64]) -> Result<Vec<Value>> {
+    fn parameters(&self, loaded: &Loaded, At { addresses, sizes }: At<'_>, workspace: &[u64]) -> Result<Few<Value>> {
         let address = |param: &Param| {
             let found = match param {
                 Param::Arg(i) => addresses.get(*i),
