@@ -88,8 +88,10 @@ pub(super) const CLUSTER_ENDS: f64 = 3500.0;
 /// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
 /// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).
 pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
-/// Reads of a row of 128 bytes that begins anywhere in a line, in whole lines: an estimate between 1 and 2 (h100-2026-11-25/unaligned.md).
-pub(super) const UNALIGNED_READS: f64 = 1.5;
+/// Reads of a row of 128 bytes that begins anywhere in a line, in whole lines, where no other block shares it. On an H100 7360x592x13232 NT of f16
+/// takes 304k cycles in 192 x 200 and 306k in 256 x 152, which is 1.17 and 1.13 by the share of L2 above; 8615x128x1464 NT takes 1.2 times as
+/// long in 128 x 128 as in clusters of two, 1.4 times in 72 x 128 (no record was kept).
+pub(super) const UNALIGNED_READS: f64 = 1.25;
 /// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and cycles
 /// behind a tile of the latter (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl).
 pub(super) const PINGPONG_BUBBLE: f64 = 27.0;

@@ -9,6 +9,7 @@
 //! a separate kernel transposes the others.
 
 mod cost;
+mod fitted;
 mod invariant;
 mod partners;
 mod pingpong;
@@ -182,7 +183,8 @@ impl Wgmma {
         if spec.m < LEAST_SIDE || !Wgmma::suits(spec, target) {
             return thin;
         }
-        let all = Wgmma::with_thin_tiles(Wgmma::of_any_rows(spec, target), thin, spec, target);
+        let alone = thin.into_iter().chain(Wgmma::fitted_tiles(spec, target)).collect();
+        let all = Wgmma::with_tiles_alone(Wgmma::of_any_rows(spec, target), alone, spec, target);
         Wgmma::with_register_tiles(all, spec, target)
     }
 
@@ -608,15 +610,16 @@ impl Wgmma {
     }
 }
 
-/// Columns of a tile whose rows in shared memory meet no bank twice: a panel, or, in ping-pong, equal parts that are an odd number of
-/// chunks.
+/// Columns of a tile whose rows in shared memory meet no bank twice: a panel, or an odd number of chunks, which in ping-pong are equal parts of
+/// the tile.
 fn store_columns(columns: i64, bytes: i64, pingpong: bool) -> Option<i64> {
     let panel = STORE_BYTES / bytes;
     let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes) % (2 * CHUNK) == CHUNK;
     match columns % panel {
         0 => Some(panel),
         _ if columns < panel => Some(columns),
-        _ => STORE_PARTS.into_iter().find(odd).filter(|_| pingpong).map(|parts| columns / parts),
+        _ if pingpong => STORE_PARTS.into_iter().find(odd).map(|parts| columns / parts),
+        _ => odd(&1).then_some(columns),
     }
 }
 

@@ -40,8 +40,10 @@ impl Wgmma {
             for columns in columns(few, spec.a.bits()) {
                 for (long, warpgroups) in LONG {
                     let block = if swap_ab.is_swapped() { [columns, long] } else { [long, columns] };
-                    let of = |parts| Wgmma::thin(spec, swap_ab, (block, warpgroups), parts, target);
-                    all.extend(PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of));
+                    if block[0] * block[1] / (128 * warpgroups) <= MOST_ACCUMULATORS {
+                        let of = |parts| Wgmma::alone(spec, swap_ab, (block, warpgroups), parts, target);
+                        all.extend(PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of));
+                    }
                 }
             }
         }
@@ -50,13 +52,13 @@ impl Wgmma {
     }
 
     /// These tiles among others, by their cycles.
-    pub(super) fn with_thin_tiles(
+    pub(super) fn with_tiles_alone(
         mut all: Vec<Wgmma>,
-        thin: Vec<Wgmma>,
+        alone: Vec<Wgmma>,
         spec: &GemmSpec,
         target: &Target,
     ) -> Vec<Wgmma> {
-        for w in thin {
+        for w in alone {
             let cycles = w.cycles(spec, target);
             let at = all.iter().position(|other| cycles < other.cycles(spec, target)).unwrap_or(all.len());
             all.insert(at, w);
@@ -64,8 +66,8 @@ impl Wgmma {
         all
     }
 
-    /// Tiles with so many parts of k; `None` where the recipe has no form for them.
-    fn thin(
+    /// Tiles of blocks that have one each, with so many parts of k; `None` where the recipe has no form for them.
+    pub(super) fn alone(
         spec: &GemmSpec,
         swap_ab: SwapAb,
         (block, warpgroups): ([i64; 2], i64),
@@ -81,10 +83,9 @@ impl Wgmma {
         let [_, n] = block;
         let whole = super::store_columns(n, bytes(spec.out), false).is_some() || n % (2 * STEP) == 0;
         let leaves = parts > 1 || w.stores_by_tma() && !in_pairs && (whole || swap_ab.is_swapped());
-        let small = block[0] * block[1] / (128 * warpgroups) <= MOST_ACCUMULATORS;
         let long = parts == 1 || up(spec.k, w.bk) >= super::LEAST_STAGES * parts;
         let few = w.tiles(spec).saturating_mul(parts) <= 4 * i64::from(target.device().multiprocessors);
-        if !leaves || !small || !has_panels(&w, spec) || !long || !few {
+        if !leaves || !has_panels(&w, spec) || !long || !few {
             return None;
         }
         let divided = Wgmma { parts, epilogue: Epilogue::Direct, combine: Combine::Cluster, ..w };
@@ -100,14 +101,17 @@ fn columns(side: i64, bits: u32) -> Vec<i64> {
         return Vec::new();
     }
     let fewest = up(side, MOST);
-    let part = |tiles: i64| {
-        let columns = up(side, tiles);
-        let step = if bits < 16 && columns > 4 * STEP { 2 * STEP } else { STEP };
-        up(columns, step) * step
-    };
+    let part = |tiles: i64| part(side, tiles, bits);
     let mut all = vec![part(fewest), part(2 * fewest)];
     all.dedup();
     all
+}
+
+/// Columns of the instructions of so many equal parts of a side of C.
+pub(super) fn part(side: i64, tiles: i64, bits: u32) -> i64 {
+    let columns = up(side, tiles);
+    let step = if bits < 16 && columns > 4 * STEP { 2 * STEP } else { STEP };
+    up(columns, step) * step
 }
 
 /// Whether the rows of a tile that give the columns of instructions are whole panels, where they do not run along k.
