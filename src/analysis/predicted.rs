@@ -9,7 +9,7 @@
 use super::ceilings::{Busy, of_lanes};
 use super::report::{CostReport, KernelCost};
 use crate::target::Device;
-use crate::target::devices::{DEPENDENT_CYCLES, L1_LATENCY_CYCLES, L2_LATENCY_CYCLES, SHARED_LATENCY_CYCLES};
+use crate::target::devices::{DEPENDENT_CYCLES, SHARED_LATENCY_CYCLES};
 use serde::Serialize;
 
 /// An estimate for every device: independent instructions of a warp between two dependent ones, such as the accumulators of a register tile.
@@ -72,8 +72,8 @@ fn latency(k: &KernelCost, device: &Device, blocks: f64, multiprocessors: f64) -
     let first = (k.caches.device_load_sectors as f64 / sectors).min(1.0);
     let missed = (k.caches.l1_miss_sectors as f64 / sectors).clamp(first, 1.0);
     let load = first * f64::from(device.memory_latency_cycles)
-        + (missed - first) * L2_LATENCY_CYCLES
-        + (1.0 - missed) * L1_LATENCY_CYCLES;
+        + (missed - first) * f64::from(device.l2_latency_cycles)
+        + (1.0 - missed) * f64::from(device.l1_latency_cycles);
     let chain = t.instructions as f64 * DEPENDENT_CYCLES / INDEPENDENT_INSTRUCTIONS
         + t.shared_load_requests as f64 * SHARED_LATENCY_CYCLES / LOADS_IN_FLIGHT
         + loads * load / LOADS_IN_FLIGHT;

@@ -12,10 +12,6 @@ pub const L1_BYTES_PER_CYCLE: f64 = 128.0;
 pub const DEPENDENT_CYCLES: f64 = 4.0;
 /// Cycles from a load of shared memory to its value (same source, table 3.1: 19; later chips 23 to 30).
 pub const SHARED_LATENCY_CYCLES: f64 = 25.0;
-/// Cycles from a load that L1 answers to its value (same source, table 3.1: 28).
-pub const L1_LATENCY_CYCLES: f64 = 28.0;
-/// Cycles from a load that L2 answers to its value (same source, table 3.1: 193; later chips 200 to 270).
-pub const L2_LATENCY_CYCLES: f64 = 200.0;
 /// Bytes per cycle from L2 to a multiprocessor of a device whose row has no figure: those of the H200.
 const L2_BYTES_PER_CYCLE: f64 = 61.0;
 
@@ -42,10 +38,16 @@ pub struct Device {
     pub watts: u32,
     /// Bytes of device memory that all multiprocessors together read in a nanosecond (GB/s).
     pub memory_gb_per_s: u32,
-    /// Bytes that L1 and the shared memory of a multiprocessor have together (NVIDIA's tuning guide of each architecture).
+    /// Bytes that L1 and the shared memory of a multiprocessor have together (NVIDIA's tuning guides, "Unified Shared Memory/L1/Texture
+    /// Cache": Volta 128 KB, Turing 96 KB, Ampere 192 KB on sm_80 and 128 KB on sm_86, Ada 128 KB, Hopper 256 KB).
     pub l1_bytes: u32,
-    /// Bytes of L2 (the white paper of each chip).
+    /// Bytes of L2 (the white paper that the row names).
     pub l2_bytes: u32,
+    /// Cycles from a load that L1 answers to its value. NVIDIA publishes no latencies: rows have those of the pointer chases of
+    /// github.com/markdewing/AI_kernels, `latency/README.md`, where it has the device or its chip.
+    pub l1_latency_cycles: u32,
+    /// Cycles from a load that L2 answers to its value (same source).
+    pub l2_latency_cycles: u32,
     /// Bytes that L2 gives one multiprocessor in a cycle while all of them read.
     pub l2_bytes_per_cycle: Option<f64>,
     /// Bytes that the shared memory of a multiprocessor reads or writes in a cycle: 32 banks of 4 bytes.
@@ -66,7 +68,8 @@ const KIB: u32 = 1 << 10;
 const MIB: u32 = 1 << 20;
 
 /// What the rows have in common. The cycles between kernels are an estimate for every device, and so are those of a load: between
-/// the 600 of a lone load and the 1500 after which 25 KB in flight on each multiprocessor yield the 4.4 TB/s of an H200.
+/// the 600 of a lone load and the 1500 after which 25 KB in flight on each multiprocessor yield the 4.4 TB/s of an H200. Latencies of L1 and
+/// L2 are those of a GH200, which has the chip of the H200; an A100 is between it and a V100.
 const COMMON: Device = Device {
     name: "",
     sm: 0,
@@ -79,6 +82,8 @@ const COMMON: Device = Device {
     memory_gb_per_s: 0,
     l1_bytes: 128 * KIB,
     l2_bytes: 0,
+    l1_latency_cycles: 40,
+    l2_latency_cycles: 281,
     l2_bytes_per_cycle: None,
     shared_bytes_per_cycle: 128,
     memory_latency_cycles: 1000,
@@ -87,7 +92,7 @@ const COMMON: Device = Device {
     measured: false,
 };
 
-/// NVIDIA H200 SXM data sheet: 132 multiprocessors, 1980 MHz, 700 W, 4.8 TB/s. Measured (benches/results/h200-2026-11-22/limits,
+/// NVIDIA H200 SXM data sheet: 132 multiprocessors, 1980 MHz, 700 W, 4.8 TB/s; H100 architecture white paper: 50 MB of L2. Measured (benches/results/h200-2026-11-22/limits,
 /// ceilings.jsonl): 4.4 TB/s of device memory, 61 bytes a cycle from L2 by TMA (50 to 55 where blocks of a cluster share them).
 /// Clusters of four: cuOccupancyMaxActiveClusters.
 const H200: Device = Device {
@@ -111,7 +116,7 @@ const H200: Device = Device {
 const H100_SXM: Device = Device { name: "H100 SXM", memory_gb_per_s: 3350, measured: false, ..H200 };
 
 /// NVIDIA A100 SXM 80 GB data sheet and architecture white paper: 108 multiprocessors, 1410 MHz, 400 W, 2039 GB/s, 5120 bytes a cycle from
-/// L2 to all multiprocessors. Unmeasured.
+/// L2 to all multiprocessors, 40960 KB of L2. Unmeasured.
 const A100_SXM: Device = Device {
     name: "A100",
     sm: 80,
@@ -127,7 +132,8 @@ const A100_SXM: Device = Device {
     ..COMMON
 };
 
-/// NVIDIA L40S data sheet and Ada architecture white paper: 142 multiprocessors, 2520 MHz, 350 W, 864 GB/s. Unmeasured.
+/// NVIDIA L40S data sheet and Ada architecture white paper: 142 multiprocessors, 2520 MHz, 350 W, 864 GB/s, 98304 KB of L2.
+/// Unmeasured.
 const L40S: Device = Device {
     name: "L40S",
     sm: 89,
@@ -139,7 +145,7 @@ const L40S: Device = Device {
     ..COMMON
 };
 
-/// NVIDIA Ada architecture white paper: 128 multiprocessors, 2520 MHz, 450 W, 1008 GB/s. Unmeasured.
+/// NVIDIA Ada architecture white paper: 128 multiprocessors, 2520 MHz, 450 W, 1008 GB/s, 73728 KB of L2. Unmeasured.
 const RTX_4090: Device = Device {
     name: "RTX 4090",
     sm: 89,
@@ -148,10 +154,11 @@ const RTX_4090: Device = Device {
     watts: 450,
     memory_gb_per_s: 1008,
     l2_bytes: 72 * MIB,
+    l2_latency_cycles: 296,
     ..COMMON
 };
 
-/// NVIDIA A40 data sheet: 84 multiprocessors, 1740 MHz, 300 W, 696 GB/s. Unmeasured.
+/// NVIDIA A40 data sheet and Ampere GA102 architecture white paper: 84 multiprocessors, 1740 MHz, 300 W, 696 GB/s, 6144 KB of L2. Unmeasured.
 const A40: Device = Device {
     name: "A40",
     sm: 86,
@@ -163,7 +170,7 @@ const A40: Device = Device {
     ..COMMON
 };
 
-/// NVIDIA Ampere GA102 architecture white paper: 82 multiprocessors, 1695 MHz, 350 W, 936 GB/s. Unmeasured.
+/// NVIDIA Ampere GA102 architecture white paper: 82 multiprocessors, 1695 MHz, 350 W, 936 GB/s, 6144 KB of L2. Unmeasured.
 const RTX_3090: Device = Device {
     name: "RTX 3090",
     sm: 86,
@@ -175,7 +182,8 @@ const RTX_3090: Device = Device {
     ..COMMON
 };
 
-/// NVIDIA T4 data sheet and Turing architecture white paper: 40 multiprocessors, 1590 MHz, 70 W, 320 GB/s. Unmeasured.
+/// NVIDIA T4 data sheet and Turing architecture white paper: 40 multiprocessors, 1590 MHz, 70 W, 320 GB/s, 4096 KB of L2. Latencies
+/// of an RTX 2070 (github.com/sjfeng1999/gpu-arch-microbenchmark): the same multiprocessor. Unmeasured.
 const T4: Device = Device {
     name: "T4",
     sm: 75,
@@ -186,10 +194,13 @@ const T4: Device = Device {
     memory_gb_per_s: 320,
     l1_bytes: 96 * KIB,
     l2_bytes: 4 * MIB,
+    l1_latency_cycles: 32,
+    l2_latency_cycles: 236,
     ..COMMON
 };
 
-/// NVIDIA V100 SXM2 data sheet and Volta architecture white paper: 80 multiprocessors, 1530 MHz, 300 W, 900 GB/s. Unmeasured.
+/// NVIDIA V100 SXM2 data sheet and Volta architecture white paper: 80 multiprocessors, 1530 MHz, 300 W, 900 GB/s, 6144 KB of L2.
+/// Unmeasured.
 const V100: Device = Device {
     name: "V100",
     sm: 70,
@@ -200,6 +211,8 @@ const V100: Device = Device {
     watts: 300,
     memory_gb_per_s: 900,
     l2_bytes: 6 * MIB,
+    l1_latency_cycles: 36,
+    l2_latency_cycles: 221,
     ..COMMON
 };
 
@@ -269,6 +282,9 @@ mod tests {
             let figures =
                 [device.multiprocessors, device.clock_mhz, device.watts, device.memory_gb_per_s, device.l2_bytes];
             assert!(figures.iter().all(|f| *f > 0), "{device:?}");
+            let [l1, l2] = [device.l1_latency_cycles, device.l2_latency_cycles];
+            let is_ordered = SHARED_LATENCY_CYCLES < l1.into() && l1 < l2 && l2 < device.memory_latency_cycles;
+            assert!(is_ordered && device.l1_bytes < device.l2_bytes, "{device:?}");
             assert_eq!(device.measured, device.name == "H200", "{device:?}");
             assert!(Target::ALL.iter().any(|t| t.sm == device.sm), "{device:?}");
         }
