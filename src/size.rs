@@ -82,10 +82,15 @@ pub(crate) struct Sized<'a> {
 }
 
 impl Sized<'_> {
-    /// The outermost extent: as many rows as the array has, or as fit one after the other where it has one dimension.
+    /// The outermost extent: as many rows as the array has, or as fit one after the other where it has one dimension. A program's array of
+    /// one dimension takes an array of any shape.
     fn outermost(&self) -> Option<i64> {
-        let first = i64::try_from(*self.given.first()?).ok()?;
-        if self.given.len() > 1 || self.shape.len() == 1 {
+        let extent = |n: &usize| i64::try_from(*n).ok();
+        if self.shape.len() == 1 {
+            return self.given.iter().try_fold(1i64, |all, n| all.checked_mul(extent(n)?));
+        }
+        let first = extent(self.given.first()?)?;
+        if self.given.len() > 1 {
             return Some(first);
         }
         // Rows with gaps end with the last element of the last row.
@@ -164,6 +169,23 @@ mod tests {
         assert_eq!(size.check(12).unwrap_err().code(), Code::SizeValue);
         assert!(Size::check_all([size.clone()].iter(), &[]).is_err());
         assert!(Size::check_all([size].iter(), &[16]).is_ok());
+    }
+
+    #[test]
+    fn an_array_of_any_shape_gives_the_size_of_one_dimension() {
+        let size = Size::new("M", 1, 64, 1).unwrap();
+        let of = |shape: &[i64], strides: &[i64], given: &[usize]| {
+            let array = Sized { name: "A", size: 0, shape, strides, given };
+            values([&size].into_iter(), &[array]).map(|v| v[0])
+        };
+        assert_eq!(of(&[64], &[1], &[4, 8]), Ok(32));
+        assert_eq!(of(&[64], &[1], &[7]), Ok(7));
+        assert_eq!(of(&[64, 10], &[16, 1], &[26]), Ok(2));
+        assert_eq!(of(&[64, 10], &[16, 1], &[5, 16]), Ok(5));
+        for given in [&[9][..], &[0], &[usize::MAX, 2], &[]] {
+            assert_eq!(of(&[64, 10], &[16, 1], given).unwrap_err().code(), Code::SizeValue, "{given:?}");
+        }
+        assert_eq!(of(&[64], &[1], &[usize::MAX, 2]).unwrap_err().code(), Code::SizeValue);
     }
 
     #[test]

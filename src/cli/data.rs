@@ -59,6 +59,7 @@ fn position(program: &Func, file: &Filed, is_written: bool) -> Result<usize> {
 /// The inputs of a run: drawn at random, from files, and as set by hand. A dynamic size has the value that is set, or that of a file's
 /// array, or its largest.
 pub fn inputs(program: &Func, seed: u64, files: &[Filed], values: &[Set]) -> Result<Vec<Array>> {
+    values::check_once(values)?;
     let mut sizes = Vec::new();
     for size in &program.sizes {
         let stated = match values::number_of(values, &size.size.name)? {
@@ -69,10 +70,13 @@ pub fn inputs(program: &Func, seed: u64, files: &[Filed], values: &[Set]) -> Res
     }
     let own = |set: &&Set| program.find_size(set.input()).is_none();
     let values: Vec<Set> = values.iter().filter(own).cloned().collect();
-    let program = program.at(&sizes)?;
-    let mut arrays = arguments(&program, seed)?;
-    read(&program, files, &mut arrays)?;
-    values::set(&program, &values, &mut arrays)?;
+    let fixed = program.at(&sizes)?;
+    let mut arrays = arguments(&fixed, seed)?;
+    read(&fixed, files, &mut arrays)?;
+    let set = values::set(&fixed, &values, &mut arrays);
+    set.map_err(|e| {
+        program.sizes.iter().fold(e, |e, s| e.help(format!("--set {}=N sets its dynamic size", s.size.name)))
+    })?;
     Ok(arrays)
 }
 

@@ -59,6 +59,20 @@ impl Set {
     }
 }
 
+/// That nothing is set twice.
+///
+/// # Errors
+/// `cli.value` with the name that is.
+pub fn check_once(values: &[Set]) -> Result<()> {
+    let is_again = |(n, set): &(usize, &Set)| values[..*n].iter().any(|before| before.input == set.input);
+    match values.iter().enumerate().find(is_again) {
+        Some((_, set)) => {
+            Err(Error::input(Code::CliValue, format!("{} is set twice", set.input)).help("one --set for it"))
+        }
+        None => Ok(()),
+    }
+}
+
 /// The whole number that a dynamic size is set to.
 ///
 /// # Errors

@@ -213,6 +213,10 @@ fn the_command_line_sets_a_size() {
         let out = good(&[&gemm[..], &[device, "--set", "M=17"]].concat());
         assert!(out.contains("gemm 1..=64x32x32 f16"), "{out}");
     }
+    let (status, error) = bad(&[&gemm[..], &["cpu", "--set", "M=4", "--set", "M=5"]].concat());
+    assert!(status == Some(2) && error.contains("[cli.value]") && error.contains("M is set twice"), "{error}");
+    let (status, error) = bad(&[&gemm[..], &["cpu", "--set", "N=4"]].concat());
+    assert!(status == Some(2) && error.contains("--set M=N sets its dynamic size"), "{error}");
     let (_, error) = bad(&[&gemm[..], &["cpu", "--set", "M=65"]].concat());
     assert!(error.contains("size.value") && error.contains("size M in 1..=64"), "{error}");
     let (_, error) = bad(&["dump", "--gemm", "1..=64x32x32", "--layout", "TN", "--dtype", "f16"]);
