@@ -27,8 +27,8 @@ pub struct TuneArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     trials: Option<u32>,
     /// Try the candidates of so many products of random sizes and layouts, drawn from --seed as those of `bench --random`, and print for each
-    /// the share of the best candidate's speed that the best of the first 1, 2, 4, 8, 16 and 32 candidates reaches, and the seconds that
-    /// the trials took.
+    /// the share of the best candidate's speed that the best of the first 1, 2, 4, 8, 16 and 32 candidates reaches, and the seconds
+    /// that generating, compiling, checking and measuring them took.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), conflicts_with_all = ["file", "gemm", "rows", "size", "dtype", "layout", "out"])]
     random: Option<u32>,
     /// Types of --random, separated by commas; they take turns.

@@ -40,7 +40,7 @@ struct Row {
     best: Option<String>,
     us: Option<f64>,
     cycles: Option<f64>,
-    /// Seconds from the first candidate to the last, with compilation and checks.
+    /// Seconds in which the candidates were generated, compiled, checked and measured.
     seconds: f64,
     /// Whether the record had trials already, whose time is not in the seconds.
     continued: bool,
@@ -101,10 +101,11 @@ pub fn run(random: &Random<'_>, search: &Search<'_>, clock: &Clock) -> Result<bo
         let gemm = &entry.gemm;
         let target = random.target.or(clock.target).unwrap_or_else(|| gemm.default_target());
         search.check(target)?;
+        let begin = Instant::now();
         let space = Space::list(gemm::candidates(gemm, &target)?)?;
         let mut journal = random.records.map(|f| search.journal(&space, &file(f, gemm))).transpose()?;
         let known = journal.as_ref().map_or(0, |j| j.record().trials.len());
-        let (mut shown, begin) = (Shown::new(false), Instant::now());
+        let mut shown = Shown::new(false);
         let outcome = search.run(&space, journal.as_mut(), &mut |event| shown.event(event));
         shown.close();
         let outcome = outcome?;

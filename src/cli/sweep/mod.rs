@@ -131,7 +131,7 @@ impl Session<'_> {
         let device = target.device();
         match &self.clock.name {
             Some(name) => format!("times on {name}"),
-            None => format!("predicted cycles at the {} MHz of a {}, not times", device.clock_mhz, device.name),
+            None => format!("predicted cycles at {} MHz ({}), not times", device.clock_mhz, device.name),
         }
     }
 

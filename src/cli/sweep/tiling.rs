@@ -154,11 +154,15 @@ fn blocks(session: &Session<'_>, rows: &[(&Trial, Option<f64>)]) {
 
 fn thread_tiles(session: &Session<'_>, rows: &[(&Trial, Option<f64>)]) {
     let mut table =
-        show::table(&["Thread Tile", "Threads", "Avg", "Best", "blog: Avg", "Best", "elements of C / thread"]);
+        show::table(&["Thread Tile", "Threads", "Avg", "Best", "blog: Avg", "Best", "Registers / thread (C)"]);
     for (name, blog) in THREADS {
         let own = || rows.iter().filter(move |(t, _)| choice(&t.name, "thread") == Some(name));
         let counts: Vec<i64> = own().map(|(t, _)| threads(&t.name)).collect();
-        let range = counts.iter().min().zip(counts.iter().max()).map_or("-".into(), |(a, b)| format!("{a}-{b}"));
+        let range = match (counts.iter().min(), counts.iter().max()) {
+            (Some(least), Some(most)) if least < most => format!("{least}-{most}"),
+            (Some(only), _) => only.to_string(),
+            _ => "-".into(),
+        };
         let elements = numbers(name).iter().product::<i64>().to_string();
         table.add_row([name.to_string(), range].into_iter().chain(cells(own(), blog)).chain([elements]));
     }
