@@ -6,7 +6,7 @@ use super::gpu;
 use super::subject::{BenchArgs, Subject};
 use super::{cpu, input, ladder, random, show, sizes, suite};
 use crate::error::{Code, Error, Result};
-use crate::gemm::Gemm;
+use crate::gemm::{self, Gemm};
 use crate::target::Target;
 use crate::tune;
 use std::path::PathBuf;
@@ -108,7 +108,12 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
             continue;
         }
         if product.spec().least_m.is_some() && !args.names_kinds() {
-            out.push(Subject::new("recommended", tune::recommend(product, target, &records)?));
+            if args.ranges > 1 {
+                let ranges = gemm::recommend_ranges(product, target, args.ranges.into())?;
+                out.extend(ranges.into_iter().map(|range| Subject::new(range.tiles, range.schedule)));
+            } else {
+                out.push(Subject::new("recommended", tune::recommend(product, target, &records)?));
+            }
             continue;
         }
         let recorded = tune::recorded(&product.program()?, target, &records)?;

@@ -6,6 +6,7 @@ use super::{cache, show};
 use crate::artifact::{self, Artifact, EXTENSION, MANIFEST, Variant};
 use crate::build::Builder;
 use crate::error::{Code, Error, Result};
+use crate::gemm::{self, Gemm, MOST_RANGES};
 use crate::loom::Schedule;
 use crate::target::Target;
 use crate::tune::{self, Record};
@@ -13,6 +14,9 @@ use clap::Args;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// Kernels for the range of a dynamic M at most where the command line does not say.
+const RANGES: u8 = 6;
 
 /// Options of `warploom build`.
 #[derive(Debug, Args)]
@@ -34,6 +38,10 @@ pub struct BuildArgs {
     /// Compile each file at these sizes instead of its own: N, MxNxK or BxMxNxK, separated by commas.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::sizes, requires = "files")]
     sizes: Vec<Sizes>,
+    /// Kernels for the range of a dynamic M at most: the cost model divides the range into parts, each with the schedule that loses least in it
+    /// against those recommended for each M alone. 1 is one kernel for the whole range.
+    #[arg(long, value_name = "N", default_value_t = RANGES, requires = "gemm", value_parser = clap::value_parser!(u8).range(1..=MOST_RANGES as i64))]
+    ranges: u8,
     /// Compile for each of these chips, separated by commas, instead of the files' own. Without it, --gemm is compiled for sm_90a where that
     /// has wgmma for the types, else for sm_90.
     #[arg(long, value_name = "CHIPS", value_delimiter = ',')]
@@ -97,12 +105,28 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
             let product = input::gemm_of(sizes, types, layout)?;
             let own = [product.default_target()];
             for target in if targets.is_empty() { &own } else { &targets[..] } {
+                // A record is of one program.
+                let is_divided = product.spec().least_m.is_some() && args.ranges > 1 && records.is_empty();
+                if is_divided {
+                    divided(&product, target, args.ranges, builder)?;
+                    continue;
+                }
                 let schedule = tune::recommend(&product, target, &records)?;
                 let title = input::title(&schedule);
                 note_unused(&schedule, &records, &title)?;
                 builder.schedule(title.replace(' ', "_"), schedule);
             }
         }
+    }
+    Ok(())
+}
+
+/// Adds a schedule for each range of a dynamic M, and says which.
+fn divided(product: &Gemm, target: &Target, most: u8, builder: &mut Builder) -> Result<()> {
+    for range in gemm::recommend_ranges(product, target, most.into())? {
+        let title = input::title(&range.schedule);
+        show::note(format_args!("{title} for {target}: {}", input::range_words(&range)));
+        builder.schedule(title.replace(' ', "_"), range.schedule);
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::gemm::{self, Gemm, Kind, Quantized};
+use crate::gemm::{self, Gemm, Kind, Quantized, RowRange};
 use crate::ir::Func;
 use crate::loom::{LONGEST_TEXT, Schedule};
 use crate::rows::{RowKind, Rows};
@@ -412,6 +412,13 @@ pub fn text(file: &Path) -> Result<String> {
         return Err(Error::input(Code::CliFile, format!("{} is longer than {LONGEST_TEXT} bytes", file.display())));
     }
     String::from_utf8(bytes).map_err(|_| cannot(&"it is not UTF-8 text"))
+}
+
+/// The tiles of a range of M with what the cost model predicts.
+pub fn range_words(range: &RowRange) -> String {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let (mean, least) = (percent(range.share), percent(range.least_share));
+    format!("{}, predicted {mean} of the speed of a schedule for each M alone, {least} at least", range.tiles)
 }
 
 /// A title for a schedule: its program with the sizes.

@@ -3,7 +3,7 @@
 use super::input::{self, GemmSizes};
 use super::values::Values;
 use crate::error::{Code, Error, Result};
-use crate::gemm::{self, Gemm, Kind};
+use crate::gemm::{self, Gemm, Kind, MOST_RANGES};
 use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::target::{Features, Target};
@@ -29,6 +29,9 @@ pub struct BenchArgs {
     /// dynamic M, such as 1..=8192x4096x4096, the recommended steps.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::gemm_sizes, conflicts_with_all = ["files", "examples"])]
     pub gemm: Vec<GemmSizes>,
+    /// For a dynamic M of --gemm, measure so many kernels at most, each in the part of the range that `warploom build --ranges` gives it.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "gemm", conflicts_with_all = ["kinds", "candidates", "invariant", "records", "ladder", "choice"], value_parser = clap::value_parser!(u8).range(1..=MOST_RANGES as i64))]
+    pub ranges: u8,
     /// Measure kernels of dynamic size at these values, `--set M=64,256,1000`: a row for each value and each schedule whose range has it.
     /// Without it, at the largest value.
     #[arg(long, value_name = "SIZE=VALUES", conflicts_with_all = ["ladder", "choice", "suite", "random", "launch", "plot", "sizes"])]

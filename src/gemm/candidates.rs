@@ -1,7 +1,8 @@
 //! What a recommendation chose from.
 
+use super::recipe::Recipe;
 use super::recommend::{cheaper, lowers, ordinary, scheduled};
-use super::{Combine, Gemm, Mma, Product, SwapAb, Wgmma, Wmma, recommend};
+use super::{Gemm, Mma, Product, Wgmma, Wmma, recommend, recommend_ranges};
 use crate::error::Result;
 use crate::loom::Schedule;
 use crate::schedule::Steps;
@@ -25,43 +26,23 @@ const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (
 pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)>> {
     let product = Product::of_gemm(gemm)?;
     let spec = &product.spec;
-    let name = |kind: &str, [m, n]: [i64; 2], parts: i64, combine: Combine| match (parts, combine) {
-        (1, _) => format!("{kind} {m}x{n}"),
-        (parts, Combine::Kernel) => format!("{kind} {m}x{n}, split-K by {parts}"),
-        (parts, Combine::Cluster) => format!("{kind} {m}x{n}, split-K by {parts} in a cluster"),
-    };
+    let named = |recipe: Recipe| (recipe.name(), recipe.steps(spec));
     let wgmma = Wgmma::candidates(spec, target);
     let paying = Wgmma::paying(spec, target);
-    let before = cheaper(spec, target, paying.first()).into_iter().map(|ranked| (ranked.name, ranked.steps));
+    let before = cheaper(spec, target, paying.first()).into_iter().map(|ranked| named(ranked.recipe));
     let steps: Vec<(String, Steps)> = match !paying.is_empty() {
         true => {
-            let sharing = |w: &Wgmma| match (w.cluster, w.parts) {
-                ([1, 1], _) | (_, 2..) => String::new(),
-                ([rows, columns], _) => format!(", clusters of {rows} x {columns}"),
-            };
-            let form = |w: &Wgmma| match (w.pingpong, w.swap_ab) {
-                _ if w.promoted && w.cluster != [1, 1] => " with promoted sums in clusters",
-                _ if w.promoted => " with promoted sums",
-                (false, SwapAb::Straight) => "",
-                (false, SwapAb::Swapped) => ", A and B swapped",
-                (true, SwapAb::Straight) => " in ping-pong",
-                (true, SwapAb::Swapped) => " in ping-pong, A and B swapped",
-            };
             let rest = wgmma.iter().filter(|w| !paying.contains(w));
-            paying
-                .iter()
-                .chain(rest)
-                .map(|w| (name("wgmma", w.block, w.parts, w.combine) + form(w) + &sharing(w), w.steps(spec)))
-                .collect()
+            paying.iter().chain(rest).map(|w| named(Recipe::Wgmma(*w))).collect()
         }
         false => {
             let mma: Vec<Mma> = Mma::candidates(spec, target).into_iter().take(MOST).collect();
             let boxed = mma.first().map(|m| boxed(*m, spec, target)).unwrap_or_default();
-            mma.iter().map(|m| (name("mma", m.block, m.parts, m.combine), m.steps(spec))).chain(boxed).collect()
+            mma.iter().map(|m| named(Recipe::Mma(*m))).chain(boxed).collect()
         }
     };
     let steps = match steps.is_empty() && Wmma::candidates(spec, target).is_empty() {
-        true => ordinary(spec, target).into_iter().map(|ranked| (ranked.name, ranked.steps)).collect(),
+        true => ordinary(spec, target).into_iter().map(|ranked| named(ranked.recipe)).collect(),
         false => steps,
     };
     let steps: Vec<(String, Steps)> = before.chain(steps).collect();
@@ -74,6 +55,12 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     };
     let mut all = steps.into_iter().filter_map(made).collect::<Result<Vec<_>>>()?;
     all.retain(|(_, schedule)| lowers(schedule));
+    if spec.least_m.is_some()
+        && let Some(range) = recommend_ranges(gemm, target, 1)?.pop()
+    {
+        all.retain(|(name, _)| *name != range.tiles);
+        all.insert(0, (range.tiles, range.schedule));
+    }
     match all.is_empty() {
         true => Ok(vec![("recommended".into(), recommend(gemm, target)?)]),
         false => Ok(all),

@@ -5,13 +5,14 @@
 //! [`Order`] says what has an influence on the bits. It is chosen from N, K, types, layout and chip, and every M gets the fastest schedule
 //! of that order.
 
+use super::recipe::Recipe;
 use super::recommend::first_that_lowers;
 use super::split::PARTS;
 use super::{Gemm, Kind, Mma, Pipelined, Product, Split, Tiles, WarpTiles, Wgmma, Wmma, recommend, simt, tuning};
 use crate::error::{Code, Error, Result};
 use crate::gemm::operand::up;
 use crate::loom::Schedule;
-use crate::schedule::{Step, Steps};
+use crate::schedule::Step;
 use crate::target::Target;
 use crate::te::GemmSpec;
 use std::fmt;
@@ -132,25 +133,25 @@ impl Order {
     /// Cycles of the cheapest tiles; infinite without any.
     fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let all = self.tiles(spec, target);
-        let counted = all.iter().filter(|(_, tile)| !matches!(tile, Tile::Wgmma(w) if w.is_pingpong()));
+        let counted = all.iter().filter(|(_, tile)| !matches!(tile, Recipe::Wgmma(w) if w.is_pingpong()));
         counted.map(|(cycles, _)| *cycles).fold(f64::INFINITY, f64::min)
     }
 
     /// The tiles that sum in this order, the preferred first.
-    fn tiles(&self, spec: &GemmSpec, target: &Target) -> Vec<(f64, Tile)> {
-        fn named<T>(all: Vec<(f64, T)>, tile: impl Fn(T) -> Tile) -> Vec<(f64, Tile)> {
+    fn tiles(&self, spec: &GemmSpec, target: &Target) -> Vec<(f64, Recipe)> {
+        fn named<T>(all: Vec<(f64, T)>, tile: impl Fn(T) -> Recipe) -> Vec<(f64, Recipe)> {
             all.into_iter().map(|(cycles, t)| (cycles, tile(t))).collect()
         }
         match self.kind {
-            Kind::Wgmma => named(Wgmma::in_order(spec, target, self.parts), Tile::Wgmma),
-            Kind::Mma => named(Mma::in_order(spec, target, self.parts), Tile::Mma),
-            Kind::Wmma => named(Wmma::of_any_rows(spec, target).into_iter().map(|w| (0.0, w)).collect(), Tile::Wmma),
+            Kind::Wgmma => named(Wgmma::in_order(spec, target, self.parts), Recipe::Wgmma),
+            Kind::Mma => named(Mma::in_order(spec, target, self.parts), Recipe::Mma),
+            Kind::Wmma => named(Wmma::of_any_rows(spec, target).into_iter().map(|w| (0.0, w)).collect(), Recipe::Wmma),
             Kind::Naive | Kind::Simt => self.ordinary(spec, target),
         }
     }
 
     /// The tiles of ordinary code.
-    fn ordinary(&self, spec: &GemmSpec, target: &Target) -> Vec<(f64, Tile)> {
+    fn ordinary(&self, spec: &GemmSpec, target: &Target) -> Vec<(f64, Recipe)> {
         let is_alone = spec.batch.is_none();
         let same = |bk: i64| up(spec.k, bk * self.parts) * bk == self.terms;
         let split = Split { parts: self.parts, slices: 1 };
@@ -160,11 +161,11 @@ impl Order {
         let warp_tiles = WarpTiles::choose_of(spec, target, std::iter::once(split));
         let warp_tiles = warp_tiles.filter(|(_, w)| is_alone && same(w.bk));
         let tiles = Tiles::in_order(spec, target, self.parts, self.terms).into_iter();
-        let tiles = tiles.map(|(cycles, t)| (tuning::TILES_SLOWER * cycles, Tile::Tiles(t)));
-        let mut all: Vec<(f64, Tile)> = pipelined.map(|(cycles, p)| (cycles, Tile::Pipelined(p))).collect();
+        let tiles = tiles.map(|(cycles, t)| (tuning::TILES_SLOWER * cycles, Recipe::Tiles(t)));
+        let mut all: Vec<(f64, Recipe)> = pipelined.map(|(cycles, p)| (cycles, Recipe::Pipelined(p))).collect();
         // The models of both recipes are compared where a chip has no room for the slices of the first, as without an order.
         if all.is_empty() || !Pipelined::slices_fit(target) {
-            all.extend(warp_tiles.map(|(cycles, w)| (cycles, Tile::WarpTiles(w))));
+            all.extend(warp_tiles.map(|(cycles, w)| (cycles, Recipe::WarpTiles(w))));
         }
         all.extend(tiles);
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -175,30 +176,6 @@ impl Order {
 /// The largest power of two that is not larger.
 fn power_below(n: i64) -> i64 {
     1 << n.max(1).ilog2()
-}
-
-/// Tiles of a recipe.
-#[derive(Debug, Clone, Copy)]
-enum Tile {
-    Wgmma(Wgmma),
-    Mma(Mma),
-    Wmma(Wmma),
-    Pipelined(Pipelined),
-    WarpTiles(WarpTiles),
-    Tiles(Tiles),
-}
-
-impl Tile {
-    fn steps(&self, spec: &GemmSpec) -> Steps {
-        match self {
-            Tile::Wgmma(w) => w.steps(spec),
-            Tile::Mma(m) => m.steps(spec),
-            Tile::Wmma(w) => w.steps(spec),
-            Tile::Pipelined(p) => p.steps(spec),
-            Tile::WarpTiles(w) => w.steps(spec),
-            Tile::Tiles(t) => t.steps(spec),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -250,7 +227,7 @@ mod tests {
             let gemm = Gemm::new(m, n, k);
             let order = order(&gemm, &target).unwrap();
             for (_, tile) in order.tiles(gemm.spec(), &target) {
-                if let Tile::Pipelined(p) = tile {
+                if let Recipe::Pipelined(p) = tile {
                     assert_eq!([p.parts, p.slices], [order.parts, 1], "{m}x{n}x{k}: {order}");
                     seen += 1;
                 }

@@ -203,7 +203,7 @@ impl Pipelined {
     }
 
     /// What the GEMM asks of the device in these tiles.
-    fn work(&self, spec: &GemmSpec) -> Work {
+    pub(super) fn work(&self, spec: &GemmSpec) -> Work {
         let [m, n, k] = [spec.m, spec.n, spec.k].map(|x| x as f64);
         let (mut words, mut vectors, mut passes) = (0.0, 0.0, combining(spec, self.parts, Combine::Kernel));
         for operand in Operand::BOTH {

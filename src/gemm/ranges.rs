@@ -295,7 +295,8 @@ impl Cut {
     /// With a range more.
     fn refined(&self, costs: &Costs, may_cut: &dyn Fn(usize) -> bool) -> Cut {
         let best = |last: usize| {
-            let cut = (1..=last).filter(|at| may_cut(*at)).map(|at| (self.0[at - 1].0 + costs.of(at, last).0, Some(at)));
+            let cut =
+                (1..=last).filter(|at| may_cut(*at)).map(|at| (self.0[at - 1].0 + costs.of(at, last).0, Some(at)));
             cut.fold((self.0[last].0, None), |a, b| if b.0 < a.0 { b } else { a })
         };
         Cut((0..costs.n).map(best).collect())
@@ -346,4 +347,105 @@ fn weighted(ends: &[i64], high: i64) -> Vec<(i64, f64)> {
     let logarithm = |at: usize| (values[at.min(values.len() - 1)] as f64).ln();
     let weight = |at: usize| (logarithm(at + 1) - logarithm(at.saturating_sub(1))).max(1e-3);
     values.iter().enumerate().map(|(at, m)| (*m, weight(at))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::te::Layout;
+
+    fn open(dtype: DType, [m, n, k]: [i64; 3]) -> Gemm {
+        Gemm::new(m, n, k).of(dtype).layout(Layout::NT).rows_from(1)
+    }
+
+    #[test]
+    fn ranges_follow_one_another_and_lower() {
+        let cases = [
+            (DType::F16, Target::sm_90a(), [600, 512, 256], 4),
+            (DType::Bf16, Target::sm_80(), [300, 256, 128], 3),
+            (DType::F32, Target::sm_90(), [130, 64, 100], 2),
+            (DType::S8, Target::sm_75(), [40, 64, 64], 2),
+            (DType::F16, Target::sm_70(), [7, 33, 65], MOST_RANGES),
+        ];
+        for (dtype, target, size, most) in cases {
+            let ranges = recommend_ranges(&open(dtype, size), &target, most).unwrap();
+            assert!((1..=most).contains(&ranges.len()) && ranges[0].low == 1, "{ranges:?}");
+            assert_eq!(ranges.last().map(|range| range.high), Some(size[0]));
+            assert!(ranges.windows(2).all(|pair| pair[0].high + 1 == pair[1].low), "{ranges:?}");
+            for range in &ranges {
+                let size = &range.schedule.program.sizes[0].size;
+                assert_eq!((size.low, size.high), (range.low, range.high));
+                assert!(0.0 < range.least_share && range.least_share <= range.share && range.share <= 1.0, "{range:?}");
+                let lowered = range.schedule.scheduled().and_then(|func| crate::lower::lower(&func, &target));
+                assert!(lowered.is_ok(), "{}: {}", range.tiles, lowered.unwrap_err());
+            }
+        }
+    }
+
+    #[test]
+    fn a_fixed_m_has_one_range() {
+        let (gemm, target) = (Gemm::new(64, 64, 64).of(DType::F16), Target::sm_80());
+        let ranges = recommend_ranges(&gemm, &target, 6).unwrap();
+        let [range] = &ranges[..] else { panic!("{ranges:?}") };
+        assert_eq!((range.low, range.high, &range.schedule), (64, 64, &recommend(&gemm, &target).unwrap()));
+    }
+
+    /// The predicted speeds over those of the schedules for each M alone, at so many values of M on a logarithmic scale.
+    fn shares(model: &Model, most: usize, target: &Target) -> Vec<f64> {
+        let (parts, mut rng) = (model.chosen(most), fastrand::Rng::with_seed(5));
+        let share = |_| {
+            let m = (rng.f64() * (model.spec.m as f64 + 0.5).ln()).exp().round() as i64;
+            let at = |spec: &GemmSpec| GemmSpec { m, least_m: None, ..*spec };
+            let part = parts.iter().find(|part| model.bounds(**part).1 >= m).unwrap();
+            let alone = offered(&at(&model.spec), target, 1)[0].cycles(&at(&model.spec), target);
+            (alone / model.recipe(*part).cycles(&at(&model.spec), target)).min(1.0)
+        };
+        (0..120).map(share).collect()
+    }
+
+    fn mean(shares: &[f64]) -> f64 {
+        (shares.iter().map(|share| share.ln()).sum::<f64>() / shares.len() as f64).exp()
+    }
+
+    /// The values are not those at which candidates were compared.
+    #[test]
+    fn the_predicted_loss_at_any_m_is_bounded() {
+        for (target, one, six, least) in [(Target::sm_90a(), 0.5, 0.9, 0.65), (Target::sm_80(), 0.5, 0.9, 0.65)] {
+            let spec = *open(DType::F16, [8192, 4096, 4096]).spec();
+            let model = Model::new(&spec, (1, 8192), ENDS_PER_OCTAVE, &target);
+            let all = [1, 2, 4, 6].map(|most| shares(&model, most, &target));
+            let means = all.each_ref().map(|shares| mean(shares));
+            assert!(means.windows(2).all(|pair| pair[1] > 0.99 * pair[0]), "{target}: {means:?}");
+            let worst = all[3].iter().copied().fold(1.0, f64::min);
+            assert!(means[0] > one && means[3] > six && worst > least, "{target}: {means:?}, {worst}");
+        }
+    }
+
+    /// One kernel for all M is better over the range than the one that is best at its end.
+    #[test]
+    fn a_single_kernel_weighs_all_of_the_range() {
+        let target = Target::sm_90a();
+        let spec = *open(DType::F16, [8192, 4096, 4096]).spec();
+        let model = Model::new(&spec, (1, 8192), VALUES_PER_OCTAVE, &target);
+        let (last, whole) = (model.samples.len() - 1, model.chosen(1)[0]);
+        let of_largest = model.costs().unwrap().of(last, last).1;
+        let objective = |at: usize| model.objective(&model.candidates[at], 0, last);
+        assert!(objective(whole.candidate) < objective(of_largest));
+        assert!(model.shares(whole).0 > model.shares(Part { candidate: of_largest, ..whole }).0);
+        let gemm = open(DType::F16, [8192, 4096, 4096]);
+        let ranges = recommend_ranges(&gemm, &target, 1).unwrap();
+        assert_eq!(ranges[0].tiles, model.recipe(whole).name());
+        assert_eq!(ranges[0].schedule, recommend(&gemm, &target).unwrap());
+    }
+
+    #[test]
+    fn ends_are_multiples_of_eight_and_the_largest_value() {
+        assert_eq!(ends(1, 40, 4), [1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40]);
+        assert_eq!(ends(65, 100, 2), [65, 96, 100]);
+        assert_eq!(ends(9, 9, 4), [9]);
+        let weights = weighted(&ends(1, 8192, 4), 8192);
+        assert!(weights.windows(2).all(|pair| pair[0].0 < pair[1].0) && weights.iter().all(|(_, w)| *w > 0.0));
+        assert_eq!((weights[0].0, weights[weights.len() - 1].0), (1, 8192));
+    }
 }

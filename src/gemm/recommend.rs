@@ -1,6 +1,8 @@
 //! Which steps are recommended: the first that lower for the chip, of all recipes in the order of what they take to cost.
 
-use super::{Gemm, Gemv, Mma, Pipelined, Product, Split, Tiles, WarpTiles, Wgmma, Wmma, quantized, schedule, tuning};
+use super::recipe::Recipe;
+use super::{Gemm, Gemv, Mma, Pipelined, Product, Tiles, WarpTiles, Wgmma, Wmma};
+use super::{quantized, ranges, schedule, tuning};
 use crate::error::{Code, Error, Fault, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
@@ -93,12 +95,15 @@ fn with_reason(product: &Product, target: &Target, tiles: Option<&Wgmma>) -> Res
 
 fn recommend_product(product: &Product, target: &Target) -> Result<Schedule> {
     let spec = &product.spec;
+    if spec.least_m.is_some() {
+        return ranges::recommend_range(product, target);
+    }
     let wgmma = Wgmma::paying(spec, target);
     let ordinary = cheaper(spec, target, wgmma.first());
     if let Some(out) = with_reason(product, target, wgmma.first().filter(|_| ordinary.is_empty()))? {
         return Ok(out);
     }
-    let ordinary = ordinary.into_iter().map(|ranked| ranked.steps);
+    let ordinary = ordinary.into_iter().map(|ranked| ranked.recipe.steps(spec));
     first_that_lowers(product, target, ordinary.chain(tensor(spec, target)).chain(simt(spec, target)))
 }
 
@@ -119,6 +124,36 @@ pub(super) fn cheaper(spec: &GemmSpec, target: &Target, wgmma: Option<&Wgmma>) -
     all
 }
 
+/// What the recipes offer for a product, the recommended first, at most so many of a kind. Ordinary code where no tensor cores multiply its types.
+pub(super) fn offered(spec: &GemmSpec, target: &Target, most: usize) -> Vec<Recipe> {
+    let wgmma = Wgmma::paying(spec, target);
+    let mut out: Vec<Recipe> = cheaper(spec, target, wgmma.first()).into_iter().take(most).map(|r| r.recipe).collect();
+    out.extend(wgmma.into_iter().take(most).map(Recipe::Wgmma));
+    if out.len() < most {
+        out.extend(Mma::candidates(spec, target).into_iter().take(most).map(Recipe::Mma));
+    }
+    if out.is_empty() {
+        out.extend(Wmma::candidates(spec, target).into_iter().take(most).map(Recipe::Wmma));
+    }
+    if out.is_empty() {
+        out.extend(ordinary(spec, target).into_iter().take(most).map(|r| r.recipe));
+    }
+    out
+}
+
+/// The schedule of a recipe's choice, if it lowers for the chip; of wgmma with a remark that says why.
+pub(super) fn recipe_schedule(product: &Product, target: &Target, recipe: &Recipe) -> Result<Option<Schedule>> {
+    match recipe {
+        Recipe::Wgmma(w) => with_reason(product, target, Some(w)),
+        other => Ok(scheduled(product, target, other.steps(&product.spec))?.filter(lowers)),
+    }
+}
+
+/// The first steps of ordinary code that lower for the chip.
+pub(super) fn simt_schedule(product: &Product, target: &Target) -> Result<Schedule> {
+    first_that_lowers(product, target, simt(&product.spec, target))
+}
+
 /// The steps of every recipe with tensor cores that suits a product, best first.
 fn tensor<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = Steps> + 'a {
     let wgmma = std::iter::once_with(|| Wgmma::paying(spec, target)).flatten().map(|w| w.steps(spec));
@@ -129,15 +164,14 @@ fn tensor<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = St
 
 /// The steps of every recipe without tensor cores that suits a product, best first; the last ones suit every product.
 pub(super) fn simt<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<Item = Steps> + 'a {
-    let ranked = std::iter::once_with(|| ordinary(spec, target)).flatten().map(|ranked| ranked.steps);
+    let ranked = std::iter::once_with(|| ordinary(spec, target)).flatten().map(|ranked| ranked.recipe.steps(spec));
     ranked.chain(std::iter::once_with(|| super::kind::naive(spec)))
 }
 
-/// Steps of a recipe with what they are called and the cycles that the recipe's model takes them to cost.
+/// What a recipe decided, with the cycles that the recipe's model takes it to cost.
 pub(super) struct Ranked {
     cycles: f64,
-    pub name: String,
-    pub steps: Steps,
+    pub recipe: Recipe,
 }
 
 /// Tiles of ordinary code that are tried at most.
@@ -149,11 +183,9 @@ pub(super) fn ordinary(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
     let whole = if spec.batch.is_some() { Vec::new() } else { whole(spec, target) };
     let least = best(&whole);
     let gemvs = Gemv::candidates(spec, target).into_iter().take(MOST);
-    let gemvs =
-        gemvs.map(|(cycles, g)| Ranked { cycles: tuning::GEMV_SLOWER * cycles, name: g.name(), steps: g.steps(spec) });
+    let gemvs = gemvs.map(|(cycles, g)| Ranked { cycles: tuning::GEMV_SLOWER * cycles, recipe: Recipe::Gemv(g) });
     let tiles = Tiles::candidates(spec, target).into_iter().take(MOST);
-    let tiles =
-        tiles.map(|(cycles, t)| Ranked { cycles: tuning::TILES_SLOWER * cycles, name: t.name(), steps: t.steps(spec) });
+    let tiles = tiles.map(|(cycles, t)| Ranked { cycles: tuning::TILES_SLOWER * cycles, recipe: Recipe::Tiles(t) });
     let mut recipes: [Vec<Ranked>; 2] = [gemvs.collect(), tiles.collect()];
     recipes.sort_by(|a, b| best(a).total_cmp(&best(b)));
     let (before, after): (Vec<_>, Vec<_>) = recipes.into_iter().flatten().partition(|ranked| ranked.cycles < least);
@@ -172,15 +204,8 @@ fn whole(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
     // The models of both recipes are compared where a chip has no room for the slices of the first.
     let cheaper = |(cycles, _): &(f64, WarpTiles)| pipelined.first().is_none_or(|(least, _)| cycles < least);
     let first = shared_out.filter(|s| !Pipelined::slices_fit(target) && cheaper(s));
-    let warp_tiles = |(cycles, w): (f64, WarpTiles)| {
-        let ([m, n], Split { parts, slices }) = (w.block(), w.split);
-        Ranked { cycles, name: format!("warp tiles {m}x{n}, {parts} parts of {slices} slices"), steps: w.steps(spec) }
-    };
-    let pipelined = pipelined.iter().map(|(cycles, p)| {
-        let [m, n] = p.block();
-        let split = if p.parts > 1 { format!(", split-K by {}", p.parts) } else { String::new() };
-        Ranked { cycles: *cycles, name: format!("pipelined {m}x{n}, {} slices{split}", p.slices), steps: p.steps(spec) }
-    });
+    let warp_tiles = |(cycles, w): (f64, WarpTiles)| Ranked { cycles, recipe: Recipe::WarpTiles(w) };
+    let pipelined = pipelined.iter().map(|(cycles, p)| Ranked { cycles: *cycles, recipe: Recipe::Pipelined(*p) });
     first.map(warp_tiles).into_iter().chain(pipelined).chain(shared_out.map(warp_tiles)).collect()
 }
 

@@ -110,6 +110,9 @@ pub(super) const PINGPONG_GAIN: f64 = 0.98;
 /// per cent such tiles took 0.965 to 1.023 of its time on an H100 (h100-2026-11-25/choice.md), with a predicted gain of 13 % f16 NN 5120^3 took
 /// 0.996 of the library's speed instead of 0.908 (no record was kept).
 pub(super) const SWAPPED_GAIN: f64 = 0.93;
+/// How much longer tiles by wgmma take than the model says where half of a tile lies beyond a C of few rows or columns: on an H100
+/// 16x4096x4096 NT of f16 takes 19.3 us in such tiles, 15.7 by mma.sync and 9.6 and 7.8 for 2352x16x1864 NN (no record was kept).
+pub(super) const WGMMA_BEYOND: f64 = 1.23;
 /// A difference of cycles that is noise.
 pub(super) const SAME_CYCLES: f64 = 1.005;
 

@@ -91,7 +91,7 @@ impl Wmma {
     }
 
     /// What the GEMM asks of the device in these tiles.
-    fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
+    pub(super) fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
         let [bm, bn] = self.block;
         let [wm, wn] = [0, 1].map(|d| self.block[d] / self.warps[d]);
         let (device, warps) = (target.device(), self.warps[0] * self.warps[1]);

@@ -223,6 +223,62 @@ fn the_command_line_sets_a_size() {
     assert!(error.contains("size.form") && error.contains("use layout NN or NT"), "{error}");
 }
 
+/// `build` divides the range of M, and each M has the variant of its range.
+#[test]
+fn build_makes_a_kernel_for_each_range() {
+    let folder = std::env::temp_dir().join(format!("warploom-ranges-{}", std::process::id()));
+    let out = folder.to_str().unwrap();
+    let gemm =
+        ["build", "--gemm", "1..=600x256x256", "--dtype", "f16", "--layout", "NT", "--target", "sm_90a", "-o", out];
+    let table = good(&[&gemm[..], &["--ranges", "3"]].concat());
+    let artifact = Artifact::read(&folder).unwrap();
+    let _ = std::fs::remove_dir_all(&folder);
+    assert!((2..=3).contains(&artifact.variants.len()), "{table}");
+    assert_eq!(artifact.ambiguous(), None);
+    let sizes: Vec<[i64; 2]> =
+        artifact.variants.iter().map(|v| [v.kernels.sizes[0].low, v.kernels.sizes[0].high]).collect();
+    assert!(sizes[0][0] == 1 && sizes[sizes.len() - 1][1] == 600, "{sizes:?}");
+    assert!(sizes.windows(2).all(|pair| pair[0][1] + 1 == pair[1][0]), "{sizes:?}");
+    for m in [1, 64, 65, 255, 600] {
+        let shapes = [[m, 256], [256, 256], [m, 256]];
+        let arrays = shapes.each_ref().map(|shape| (DType::F16, &shape[..]));
+        let chosen = artifact.choose("gemm", (9, 0), &arrays).unwrap();
+        assert!(chosen.kernels.sizes[0].takes(m as i64), "{m}");
+        let schedule: Schedule = chosen.schedule.parse().unwrap();
+        let before = self::arrays(&schedule, m as i64);
+        let mut after = before.clone();
+        sim::run_ptx(&chosen.kernels, &Options::new(Mode::Real), &mut after).unwrap();
+        for output in outputs(&schedule.program, &before, Sample::All).unwrap() {
+            output.exact(&after[output.param]).unwrap_or_else(|e| panic!("M = {m}: {e}"));
+        }
+    }
+    let one = good(&[&gemm[..], &["--ranges", "1"]].concat());
+    let artifact = Artifact::read(&folder).unwrap();
+    let _ = std::fs::remove_dir_all(&folder);
+    assert_eq!(artifact.variants.len(), 1, "{one}");
+    let (status, error) = bad(&[&gemm[..], &["--ranges", "0"]].concat());
+    assert!(status == Some(2) && error.contains("--ranges"), "{error}");
+    let measured = good(&[
+        "bench",
+        "--gemm",
+        "1..=600x256x256",
+        "--dtype",
+        "f16",
+        "--layout",
+        "NT",
+        "--target",
+        "sm_90a",
+        "--device",
+        "cpu",
+        "--ranges",
+        "3",
+        "--set",
+        "M=1,5",
+        "--json",
+    ]);
+    assert_eq!(measured.lines().count(), 2, "{measured}");
+}
+
 #[test]
 fn bench_measures_at_values_of_a_size() {
     let gemm =

@@ -251,6 +251,23 @@ fn products_of_few_tiles_along_k_assemble_into_registers_alone() {
     }
 }
 
+/// The kernels for ranges of a dynamic M by tensor cores: conditions on the rows of a tile take no registers that accumulators need.
+#[test]
+fn kernels_of_dynamic_size_assemble_into_registers_alone() {
+    let tools = tools();
+    let cases = Target::ALL.into_iter().flat_map(|target| [(target, DType::F16), (target, DType::S8)]);
+    // Chips before sm_75 multiply few rows of bytes without tensor cores, with 148 bytes of spills.
+    let cases = cases.filter(|(target, dtype)| *dtype == DType::F16 || target.sm >= 75);
+    for (target, dtype) in cases.filter(|(target, dtype)| drawn(&format!("ranges {target} {dtype}"), 3)) {
+        let product = warploom::Gemm::new(8192, 4096, 4096).of(dtype).layout(Layout::NT).rows_from(1);
+        for range in warploom::gemm::recommend_ranges(&product, &target, 3).unwrap() {
+            let lowered = lower(&range.schedule.scheduled().unwrap(), &target).unwrap();
+            let context = format!("M in {}..={} {dtype} for {target}: {}", range.low, range.high, range.tiles);
+            assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{context}: {e}"));
+        }
+    }
+}
+
 /// Everything that is measured beside the library on Hopper: no spill, and no product of asynchronous ones in sequence (C75xx).
 #[test]
 fn products_of_record_assemble_into_registers_alone() {

@@ -51,7 +51,7 @@ impl Gemv {
     }
 
     /// What the GEMM asks of the device; `None` where a block does not fit.
-    pub(super) fn work(&self, spec: &GemmSpec, target: &Target, device: &Device) -> Option<Work> {
+    pub(in crate::gemm) fn work(&self, spec: &GemmSpec, target: &Target, device: &Device) -> Option<Work> {
         let [rows, terms] = self.tile(spec);
         let shared = self.shared(spec);
         let threads = u32::try_from(self.threads()).ok()?;

@@ -188,6 +188,14 @@ impl Mma {
         (tma_stage.is_used(spec) && fits).then_some(tma_stage)
     }
 
+    /// What a GEMM asks of the device in these tiles, where they are large ones by TMA.
+    pub(in crate::gemm) fn tma_work(&self, spec: &GemmSpec, device: &Device) -> Option<Work> {
+        let own = |t: &LargeTile| {
+            (t.block, t.warps, t.fragments, t.sweeps) == (self.block, self.warps, self.fragments, self.sweeps)
+        };
+        self.tma.and_then(|_| LargeTile::all(spec).into_iter().find(own)).map(|tile| tile.work(spec, device))
+    }
+
     fn is_large(&self) -> bool {
         self.block[0] * self.block[1] >= LARGE
     }

@@ -63,7 +63,7 @@ impl Tiles {
     }
 
     /// What the GEMM asks of the device in these tiles; `None` where a block does not fit.
-    fn work(&self, spec: &GemmSpec, target: &Target, device: &Device) -> Option<Work> {
+    pub(in crate::gemm) fn work(&self, spec: &GemmSpec, target: &Target, device: &Device) -> Option<Work> {
         let Tiles { bm, bn, bk, tm, tn, stages, parts } = *self;
         let threads = self.threads();
         let shared = self.shared(spec);

@@ -14,6 +14,11 @@ const SLICES: [i64; 5] = [1, 2, 4, 8, 16];
 const PARTS: [i64; 10] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32];
 
 impl WarpTiles {
+    /// What the GEMM asks of the device in these tiles; `None` where a block does not fit or half of the device has nothing to do.
+    pub(in crate::gemm) fn work(&self, spec: &GemmSpec, target: &Target) -> Option<Work> {
+        work(spec, self, target, &target.device())
+    }
+
     /// The cheapest tiles that divide the product, with their cycles; `None` where none do, half of the device would have
     /// nothing to do, or the product is not one of f32 alone or of f64 alone.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<(f64, WarpTiles)> {

@@ -169,9 +169,7 @@ impl Wgmma {
     pub(in crate::gemm) fn paying(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let mut all = Wgmma::candidates(spec, target);
         if let Some(most) = Mma::least_cycles(spec, target).filter(|_| !all.is_empty()) {
-            let few = 2 * spec.m.min(spec.n) <= ROWS;
-            let tile = |w: &Wgmma| w.block[1 - w.swap_ab.rows()];
-            all.retain(|w| !few || tile(w) <= ROWS / 2);
+            all.retain(|w| !w.is_half_beyond(spec));
             all.retain(|w| w.cycles_with_packing(spec, target) < most);
         }
         all
@@ -180,6 +178,21 @@ impl Wgmma {
     /// Cycles that the GEMM takes in these tiles, with the kernels that pack its operands.
     pub(in crate::gemm) fn cycles_with_packing(&self, spec: &GemmSpec, target: &Target) -> f64 {
         self.cycles(spec, target) + self.packing(spec, target)
+    }
+
+    /// As [`Wgmma::cycles_with_packing`], with the bubbles and the epilogues that decide between ping-pong and cooperative warpgroups of
+    /// persistent blocks, and the prologue that ping-pong has once.
+    pub(in crate::gemm) fn compared_cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let own = self.cycles(spec, target);
+        let own = if self.persistent { own.max(self.mma_cycles(spec, target)) } else { own };
+        let prologue = if self.pingpong { tuning::WGMMA_PROLOGUE } else { 0.0 };
+        let beyond = if self.is_half_beyond(spec) { tuning::WGMMA_BEYOND } else { 1.0 };
+        beyond * own + prologue + self.packing(spec, target)
+    }
+
+    /// Whether half of the tile lies beyond a C of few rows or columns.
+    fn is_half_beyond(&self, spec: &GemmSpec) -> bool {
+        2 * spec.m.min(spec.n) <= ROWS && self.block[1 - self.swap_ab.rows()] > ROWS / 2
     }
 
     /// Cycles of the kernels that pack the operands.
