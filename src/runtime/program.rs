@@ -355,6 +355,35 @@ impl Program {
         self.enqueue(stream, at, workspace)
     }
 
+    /// As [`Program::launch_raw`], at these values of the program's dynamic sizes, in the order of [`Program::sizes`], with the workspace where
+    /// the caller says.
+    ///
+    /// # Errors
+    /// As [`Program::launch_raw`] and [`Program::launch_with`]; `size.value` where the sizes have another number, or a value that the program
+    /// does not allow.
+    ///
+    /// # Safety
+    /// As [`Program::launch_raw`], with the bytes of each argument at these sizes ([`Arg::at`]); a buffer for the workspace overlaps no
+    /// argument, and nothing else uses it until the work is done.
+    pub unsafe fn launch_raw_sized(
+        &self,
+        stream: RawStream,
+        addresses: &[u64],
+        sizes: &[i64],
+        workspace: Workspace<'_>,
+    ) -> Result<()> {
+        let at = self.raw(addresses, sizes)?;
+        match workspace {
+            Workspace::Loaded => self.enqueue(stream, at, &self.own_workspace()?),
+            Workspace::StreamOrdered => self.enqueue_ordered(stream, at),
+            Workspace::Buffer(_) if self.needs.is_empty() => self.enqueue(stream, at, &[]),
+            Workspace::Buffer(buffer) => {
+                workspace::check_buffer(&self.name, &self.device, self.total, buffer)?;
+                self.enqueue(stream, at, &self.workspace_at(buffer.address()))
+            }
+        }
+    }
+
     /// The dynamic sizes, in order.
     pub fn sizes(&self) -> &[Size] {
         &self.sizes

@@ -34,6 +34,11 @@ mod split {
     }
 }
 
+/// Two ranges of a dynamic size.
+mod rows {
+    include!("../../examples/launch/kernels/rows_warploom.rs");
+}
+
 use mock::alone;
 use std::path::Path;
 use warploom::approx::assert_relative_eq;
@@ -167,6 +172,49 @@ fn a_generated_launcher_takes_workspace_from_the_caller() {
         // SAFETY: nothing is launched.
         let refused = unsafe { variant.launch_raw_with(stream, at[0], at[1], at[2], workspace.address() + 16) };
         assert!(matches!(refused, Err(split::Error::Runtime(e)) if e.code() == Code::LaunchWorkspace));
+    });
+}
+
+/// The launch reads a dynamic size off the arrays, or takes its value with addresses; its range says which kernels run.
+#[test]
+fn a_generated_launcher_takes_dynamic_sizes() {
+    alone("", |mock| {
+        let device = Device::open(0).unwrap();
+        let kernels = rows::Kernels::load(&device).unwrap();
+        let array = |rows: i64| device.alloc(DType::F16, &[rows as usize, 64]).unwrap();
+        let b = array(64);
+        let mut before: Vec<String> = Vec::new();
+        for m in [1, 64, 65, 256] {
+            let (a, c) = (array(m), array(m));
+            let shapes = rows::Shapes { a: [m, 64], b: [64, 64], c: [m, 64] };
+            let launched = || -> Vec<String> {
+                let journal = mock.journal().into_iter().filter(|line| line.starts_with("cuLaunchKernel"));
+                journal.map(|line| line.split(" stream ").next().unwrap_or_default().to_string()).collect()
+            };
+            let variant = kernels.variant(&shapes).unwrap();
+            mock.journal();
+            kernels.dispatch(&shapes, &a, &b, &c).unwrap();
+            let wanted = launched();
+            assert!(wanted.len() == 1 && wanted != before, "{wanted:?}");
+            // SAFETY: the stream and the buffers are the device's.
+            let raw =
+                |m: i64| unsafe { variant.launch_raw(device.raw_stream(), m, a.address(), b.address(), c.address()) };
+            raw(m).unwrap();
+            assert_eq!(launched(), wanted, "M = {m}");
+            let [low, high, _] = rows::RANGES[usize::from(m > 64)][0];
+            assert!((low..=high).contains(&m));
+            for given in [low - 1, high + 1] {
+                let wrong = rows::Error::Value { size: "M", given, range: [low, high, 1] };
+                assert_eq!(raw(given), Err(wrong), "{given}");
+            }
+            before = wanted;
+            device.synchronize().unwrap();
+        }
+        let other = rows::Shapes { a: [257, 64], b: [64, 64], c: [257, 64] };
+        let refused = kernels.variant(&other).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("or a [65..=256, 64], b [64, 64], c [65..=256, 64]"), "{refused}");
+        let uneven = rows::Shapes { a: [10, 64], b: [64, 64], c: [11, 64] };
+        assert_eq!(kernels.variant(&uneven).map(drop).unwrap_err(), rows::Error::Shape(Box::new(uneven)));
     });
 }
 

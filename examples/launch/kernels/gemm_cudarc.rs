@@ -52,6 +52,17 @@ pub const SHAPES: [Shapes; 2] = [
     Shapes { a: [128, 64], b: [128, 64], c: [128, 128] },
 ];
 
+/// The values of each dynamic size for each of [`SHAPES`]: the least, the largest, and what each is a multiple of. A dynamic extent of
+/// [`SHAPES`] has the largest.
+#[allow(dead_code)]
+pub const RANGES: [[[i64; 3]; SIZES.len()]; SHAPES.len()] = [
+    [],
+    [],
+];
+
+/// The names of the dynamic sizes.
+const SIZES: [&str; 0] = [];
+
 /// What errors say that there is.
 const KNOWN_SHAPES: &str = "a [256, 64], b [256, 64], c [256, 256]; or a [128, 64], b [128, 64], c [128, 128]";
 const KNOWN_CHIPS: &str = "sm_90a, sm_80";
@@ -81,6 +92,15 @@ pub enum Error {
         given: u64,
         /// The bytes that the kernels access.
         needed: u64,
+    },
+    /// A dynamic size has a value that the kernels do not take.
+    Value {
+        /// The size's name.
+        size: &'static str,
+        /// Its value.
+        given: i64,
+        /// The least and the largest value, and what each is a multiple of.
+        range: [i64; 3],
     },
     /// The workspace is missing, too small, or not at a multiple of 256 bytes.
     Workspace {
@@ -121,6 +141,9 @@ impl fmt::Display for Error {
             }
             Error::Size { argument, given, needed } => {
                 write!(f, "gemm: argument {argument} has {given} bytes, and the kernels access {needed}")
+            }
+            Error::Value { size, given, range: [low, high, by] } => {
+                write!(f, "gemm: size {size} is {given}, and these kernels take multiples of {by} from {low} to {high}")
             }
             Error::Workspace { needed } => {
                 write!(f, "gemm: a launch needs {needed} bytes of workspace at a multiple of 256 bytes")
@@ -173,8 +196,8 @@ struct Loaded {
     grid_x: u32,
     /// Whether it is launched with attributes.
     extended: bool,
-    /// The tensor map of each parameter that is one, as it was encoded for the address of the last launch.
-    maps: Vec<Mutex<Option<(u64, Value)>>>,
+    /// The tensor map of each parameter that is one, as it was encoded for the address and the size of the last launch.
+    maps: Vec<Mutex<Option<(u64, u64, Value)>>>,
 }
 
 /// The value of a parameter: an address, or a tensor map of 128 bytes.
@@ -219,8 +242,8 @@ impl Kernels {
     /// [`Error::Shape`] where there are no such kernels, [`Error::Chip`] where there are none for the device; what the driver answers.
     #[allow(dead_code)]
     pub fn variant(&self, shapes: &Shapes) -> Result<&Variant, Error> {
-        let slot = SHAPES.iter().zip(&self.slots).find(|(known, _)| *known == shapes);
-        let (_, slot) = slot.ok_or_else(|| Error::Shape(Box::new(*shapes)))?;
+        let slot = (0..SHAPES.len()).find(|at| sizes_of(*at, shapes).is_some()).map(|at| &self.slots[at]);
+        let slot = slot.ok_or_else(|| Error::Shape(Box::new(*shapes)))?;
         let unit = slot.unit.ok_or(Error::Chip(self.chip))?;
         if let Some(loaded) = slot.loaded.get() {
             return Ok(loaded);
@@ -228,6 +251,24 @@ impl Kernels {
         let loaded = self.load_unit(unit)?;
         // A thread that was faster has loaded the same.
         Ok(slot.loaded.get_or_init(|| loaded))
+    }
+
+    /// [`Kernels::variant`] for these shapes, launched by [`Variant::launch`] at the dynamic sizes that they have.
+    ///
+    /// # Errors
+    /// As both.
+    #[allow(dead_code, clippy::too_many_arguments)]
+    pub fn dispatch(
+        &self,
+        shapes: &Shapes,
+        stream: &CudaStream,
+        a: &impl cudarc::driver::DevicePtr<half::f16>,
+        b: &impl cudarc::driver::DevicePtr<half::f16>,
+        c: &mut impl cudarc::driver::DevicePtrMut<half::f16>,
+    ) -> Result<(), Error> {
+        let variant = self.variant(shapes)?;
+        let _ = sizes_of(variant.unit.shape, shapes).ok_or_else(|| Error::Shape(Box::new(*shapes)))?;
+        variant.launch(stream, a, b, c)
     }
 
     fn load_unit(&self, unit: &'static Unit) -> Result<Variant, Error> {
@@ -298,7 +339,7 @@ impl Kernels {
             (answer, self.multiprocessors)
         } else {
             let (mut attributes, number) = attributes_of(kernel);
-            let config = config_of(loaded, std::ptr::null_mut(), &mut attributes[..number]);
+            let config = config_of(loaded, kernel.grid, std::ptr::null_mut(), &mut attributes[..number]);
             // SAFETY: writes one int; the attributes outlive the call.
             let answer = unsafe { sys::cuOccupancyMaxActiveClusters(&mut count, loaded.function, &config) };
             (answer, kernel.cluster[0])
@@ -332,6 +373,7 @@ impl Variant {
         b: &impl cudarc::driver::DevicePtr<half::f16>,
         c: &mut impl cudarc::driver::DevicePtrMut<half::f16>,
     ) -> Result<(), Error> {
+        let sizes = self.checked([])?;
         if stream.context().cu_ctx() != self.context.cu_ctx() {
             return Err(Error::Context);
         }
@@ -340,7 +382,8 @@ impl Variant {
             (cudarc::driver::DeviceSlice::<half::f16>::num_bytes(b) as u64, cudarc::driver::DeviceSlice::<half::f16>::stream(b).context().cu_ctx()),
             (cudarc::driver::DeviceSlice::<half::f16>::num_bytes(c) as u64, cudarc::driver::DeviceSlice::<half::f16>::stream(c).context().cu_ctx()),
         ];
-        for ((argument, (given, context)), needed) in ARGUMENTS.into_iter().zip(given).zip(self.unit.bytes) {
+        for (n, (argument, (given, context))) in ARGUMENTS.into_iter().zip(given).enumerate() {
+            let needed = self.unit.bytes_at(n, &sizes);
             if context != self.context.cu_ctx() {
                 return Err(Error::Context);
             }
@@ -372,6 +415,7 @@ impl Variant {
         b: sys::CUdeviceptr,
         c: sys::CUdeviceptr,
     ) -> Result<(), Error> {
+        let sizes = self.checked([])?;
         let addresses = [a, b, c];
         for ((argument, address), align) in ARGUMENTS.into_iter().zip(addresses).zip(self.unit.align) {
             if !address.is_multiple_of(align) {
@@ -380,14 +424,24 @@ impl Variant {
         }
         let workspace = 0;
         self.context.bind_to_thread().map_err(driver("making the context current"))?;
-        self.kernels.iter().try_for_each(|loaded| self.launch_kernel(loaded, stream, &addresses, workspace))
+        self.kernels.iter().try_for_each(|loaded| self.launch_kernel(loaded, stream, (&sizes, &addresses), workspace))
+    }
+
+    /// The dynamic sizes, each with a value that the kernels take.
+    fn checked(&self, sizes: [i64; SIZES.len()]) -> Result<[i64; SIZES.len()], Error> {
+        for ((size, given), range) in SIZES.into_iter().zip(sizes).zip(RANGES[self.unit.shape]) {
+            if given < range[0] || given > range[1] || given % range[2] != 0 {
+                return Err(Error::Value { size, given, range });
+            }
+        }
+        Ok(sizes)
     }
 
     fn launch_kernel(
         &self,
         loaded: &Loaded,
         stream: sys::CUstream,
-        addresses: &[u64],
+        (sizes, addresses): (&[i64], &[u64]),
         workspace: u64,
     ) -> Result<(), Error> {
         let kernel = loaded.kernel;
@@ -400,27 +454,31 @@ impl Variant {
             };
             match parameter {
                 Parameter::Address(place) => values[n].0[0] = at(place),
+                // The kernel reads the lower 32 bits.
+                Parameter::Size(size) => values[n].0[0] = (sizes[*size] / RANGES[self.unit.shape][*size][2]) as u64,
                 Parameter::Map(map) => {
                     let address = at(&map.array);
+                    let extent = map.dynamic.map_or(0, |(_, size)| sizes[size].unsigned_abs());
                     let mut encoded = encoded.lock().unwrap_or_else(PoisonError::into_inner);
                     values[n] = match *encoded {
-                        Some((last, value)) if last == address => value,
-                        _ => encode(map, address)?,
+                        Some((last, rows, value)) if (last, rows) == (address, extent) => value,
+                        _ => encode(map, address, extent)?,
                     };
-                    *encoded = Some((address, values[n]));
+                    *encoded = Some((address, extent, values[n]));
                 }
             }
             pointers[n] = (&raw mut values[n]).cast();
         }
         let none = std::ptr::null_mut();
         let (mut attributes, count) = attributes_of(kernel);
-        let config = config_of(loaded, stream, &mut attributes[..count]);
+        let grid = grid_of(loaded, sizes);
+        let config = config_of(loaded, grid, stream, &mut attributes[..count]);
         // SAFETY: there is a pointer to a value for each parameter of the kernel, and the driver copies the values before it returns.
         let answer = unsafe {
             if loaded.extended {
                 sys::cuLaunchKernelEx(&config, loaded.function, pointers.as_mut_ptr(), none)
             } else {
-                let ([x, y, z], [block_x, block_y, block_z]) = ([loaded.grid_x, kernel.grid[1], kernel.grid[2]], kernel.block);
+                let ([x, y, z], [block_x, block_y, block_z]) = (grid, kernel.block);
                 let shared = kernel.shared_bytes;
                 let pointers = pointers.as_mut_ptr();
                 sys::cuLaunchKernel(loaded.function, x, y, z, block_x, block_y, block_z, shared, stream, pointers, none)
@@ -463,13 +521,38 @@ fn attributes_of(kernel: &Kernel) -> ([sys::CUlaunchAttribute; 2], usize) {
     (attributes, count)
 }
 
+/// The dynamic sizes of these shapes, if the kernels of `SHAPES[at]` take them.
+#[allow(clippy::let_and_return, clippy::absurd_extreme_comparisons)]
+fn sizes_of(at: usize, given: &Shapes) -> Option<[i64; SIZES.len()]> {
+    let sizes: [i64; SIZES.len()] = [];
+    let known = SHAPES[at];
+    let fits = |(value, [low, high, by]): (&i64, &[i64; 3])| low <= value && value <= high && value % by == 0;
+    (known == *given && sizes.iter().zip(&RANGES[at]).all(fits)).then_some(sizes)
+}
+
+/// The blocks with work at these sizes.
+fn grid_of(loaded: &Loaded, sizes: &[i64]) -> [u32; 3] {
+    let mut grid = [loaded.grid_x, loaded.kernel.grid[1], loaded.kernel.grid[2]];
+    for (blocks, clip) in grid.iter_mut().zip(loaded.kernel.clips) {
+        let Some((size, times, per)) = clip else { continue };
+        let parts = sizes[size].unsigned_abs().div_ceil(per) * times;
+        *blocks = (*blocks).min(parts.max(1).min(u32::MAX.into()) as u32);
+    }
+    grid
+}
+
 /// A launch with these attributes, which must outlive the configuration.
-fn config_of(loaded: &Loaded, stream: sys::CUstream, attributes: &mut [sys::CUlaunchAttribute]) -> sys::CUlaunchConfig {
+fn config_of(
+    loaded: &Loaded,
+    grid: [u32; 3],
+    stream: sys::CUstream,
+    attributes: &mut [sys::CUlaunchAttribute],
+) -> sys::CUlaunchConfig {
     let kernel = loaded.kernel;
     sys::CUlaunchConfig {
-        gridDimX: loaded.grid_x,
-        gridDimY: kernel.grid[1],
-        gridDimZ: kernel.grid[2],
+        gridDimX: grid[0],
+        gridDimY: grid[1],
+        gridDimZ: grid[2],
         blockDimX: kernel.block[0],
         blockDimY: kernel.block[1],
         blockDimZ: kernel.block[2],
@@ -480,8 +563,13 @@ fn config_of(loaded: &Loaded, stream: sys::CUstream, attributes: &mut [sys::CUla
     }
 }
 
-/// The tensor map of the array at an address.
-fn encode(map: &Map, address: u64) -> Result<Value, Error> {
+/// The tensor map of the array at an address, with its dynamic extent.
+fn encode(map: &Map, address: u64, extent: u64) -> Result<Value, Error> {
+    let mut extents = [1u64; 5];
+    extents[..map.extents.len()].copy_from_slice(map.extents);
+    if let Some((dimension, _)) = map.dynamic {
+        extents[dimension] = extent;
+    }
     let mut value = Value([0; 16]);
     let ones = [1u32; 5];
     // SAFETY: the arrays are as long as the rank says; the value has the size and the alignment of a CUtensorMap.
@@ -491,7 +579,7 @@ fn encode(map: &Map, address: u64) -> Result<Value, Error> {
             map.data_type,
             map.extents.len() as u32,
             address as *mut c_void,
-            map.extents.as_ptr(),
+            extents.as_ptr(),
             map.strides.as_ptr(),
             map.tile.as_ptr(),
             ones.as_ptr(),
@@ -529,9 +617,21 @@ struct Unit {
     workspace: &'static [u64],
     /// Of the address of each argument.
     align: [u64; ARGUMENTS.len()],
-    /// Of each argument.
+    /// Of each argument, at the largest sizes.
     bytes: [u64; ARGUMENTS.len()],
+    /// Of each argument with a dynamic extent the number of its size, and the bits that each value below the largest leaves out.
+    rows: [Option<(usize, u64)>; ARGUMENTS.len()],
     kernels: &'static [Kernel],
+}
+
+impl Unit {
+    /// The bytes of an argument at these sizes.
+    fn bytes_at(&self, argument: usize, sizes: &[i64]) -> u64 {
+        let bytes = self.bytes[argument];
+        let Some((size, bits)) = self.rows[argument] else { return bytes };
+        let missing = (RANGES[self.shape][size][1] - sizes[size]).unsigned_abs();
+        bytes - (missing * bits) / 8
+    }
 }
 
 struct Kernel {
@@ -544,6 +644,8 @@ struct Kernel {
     persistent: bool,
     /// Whether it waits for the kernel in front of it in the stream, and may be launched before that one's end.
     dependent: bool,
+    /// What the blocks in x, y and z follow from: the number of a size, how many blocks for each part of it, and how much a part is.
+    clips: [Option<(usize, u64, u64)>; 3],
     parameters: &'static [Parameter],
 }
 
@@ -551,6 +653,8 @@ struct Kernel {
 enum Parameter {
     Address(Place),
     Map(Map),
+    /// The value of a dynamic size over what it is a multiple of.
+    Size(usize),
 }
 
 #[allow(dead_code)]
@@ -568,6 +672,8 @@ struct Map {
     tile: &'static [u32],
     swizzle: sys::CUtensorMapSwizzle,
     promotion: sys::CUtensorMapL2promotion,
+    /// The dimension whose extent is a dynamic size, and the number of the size.
+    dynamic: Option<(usize, usize)>,
 }
 
 static UNITS: &[Unit] = &[
@@ -581,6 +687,7 @@ static UNITS: &[Unit] = &[
         workspace: &[],
         align: [16, 16, 16],
         bytes: [32768, 32768, 131072],
+        rows: [None, None, None],
         kernels: &[
             Kernel {
                 entry: c"gemm",
@@ -590,6 +697,7 @@ static UNITS: &[Unit] = &[
                 shared_bytes: 81928,
                 persistent: false,
                 dependent: false,
+                clips: [None, None, None],
                 parameters: &[
                     Parameter::Address(Place::Argument(0)),
                     Parameter::Address(Place::Argument(1)),
@@ -602,6 +710,7 @@ static UNITS: &[Unit] = &[
                         tile: &[64, 128],
                         swizzle: sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
                         promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        dynamic: None,
                     }),
                     Parameter::Map(Map {
                         array: Place::Argument(1),
@@ -611,6 +720,7 @@ static UNITS: &[Unit] = &[
                         tile: &[64, 128],
                         swizzle: sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
                         promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        dynamic: None,
                     }),
                     Parameter::Map(Map {
                         array: Place::Argument(2),
@@ -620,6 +730,7 @@ static UNITS: &[Unit] = &[
                         tile: &[64, 64],
                         swizzle: sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
                         promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        dynamic: None,
                     }),
                 ],
             },
@@ -635,6 +746,7 @@ static UNITS: &[Unit] = &[
         workspace: &[],
         align: [16, 16, 16],
         bytes: [16384, 16384, 32768],
+        rows: [None, None, None],
         kernels: &[
             Kernel {
                 entry: c"gemm",
@@ -644,6 +756,7 @@ static UNITS: &[Unit] = &[
                 shared_bytes: 20464,
                 persistent: false,
                 dependent: false,
+                clips: [None, None, None],
                 parameters: &[
                     Parameter::Address(Place::Argument(0)),
                     Parameter::Address(Place::Argument(1)),

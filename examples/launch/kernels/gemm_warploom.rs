@@ -54,6 +54,14 @@ pub const SHAPES: [Shapes; 2] = [
     Shapes { a: [128, 64], b: [128, 64], c: [128, 128] },
 ];
 
+/// The values of each dynamic size for each of [`SHAPES`]: the least, the largest, and what each is a multiple of. A dynamic extent of
+/// [`SHAPES`] has the largest.
+#[allow(dead_code)]
+pub const RANGES: [[[i64; 3]; 0]; SHAPES.len()] = [
+    [],
+    [],
+];
+
 /// What errors say that there is.
 const KNOWN_SHAPES: &str = "a [256, 64], b [256, 64], c [256, 256]; or a [128, 64], b [128, 64], c [128, 128]";
 const KNOWN_CHIPS: &str = "sm_90a, sm_80";
@@ -136,8 +144,8 @@ impl Kernels {
     /// [`Error::Shape`] where there are no such kernels, [`Error::Chip`] where there are none for the device; what the driver answers.
     #[allow(dead_code)]
     pub fn variant(&self, shapes: &Shapes) -> Result<&Variant, Error> {
-        let slot = SHAPES.iter().zip(&self.slots).find(|(known, _)| *known == shapes);
-        let (_, slot) = slot.ok_or_else(|| Error::Shape(Box::new(*shapes)))?;
+        let slot = (0..SHAPES.len()).find(|at| takes(*at, shapes)).map(|at| &self.slots[at]);
+        let slot = slot.ok_or_else(|| Error::Shape(Box::new(*shapes)))?;
         let unit = slot.unit.ok_or_else(|| Error::Chip(self.device.info().sm()))?;
         if let Some(loaded) = slot.loaded.get() {
             return Ok(loaded);
@@ -148,6 +156,23 @@ impl Kernels {
         // A thread that was faster has loaded the same.
         Ok(slot.loaded.get_or_init(|| loaded))
     }
+
+    /// [`Kernels::variant`] for these shapes, launched by [`Variant::launch`].
+    ///
+    /// # Errors
+    /// As both.
+    #[allow(dead_code, clippy::too_many_arguments)]
+    pub fn dispatch(&self, shapes: &Shapes, a: &DeviceBuffer, b: &DeviceBuffer, c: &DeviceBuffer) -> Result<(), Error> {
+        self.variant(shapes)?.launch(a, b, c)
+    }
+}
+
+/// Whether the kernels of `SHAPES[at]` take these shapes.
+fn takes(at: usize, given: &Shapes) -> bool {
+    let sizes: [i64; 0] = [];
+    let known = SHAPES[at];
+    let fits = |(value, [low, high, by]): (&i64, &[i64; 3])| low <= value && value <= high && value % by == 0;
+    known == *given && sizes.iter().zip(&RANGES[at]).all(fits)
 }
 
 impl Variant {

@@ -2,11 +2,11 @@
 
 use super::map::DriverMap;
 use super::plan::{Argument, Placed, Plan, WORKSPACE_ALIGN, devices};
-use super::rust::{fields, joined, list, shapes};
+use super::rust::{SizeLines, fields, joined, list, ranges, shapes, size_parameters};
 use super::{Unit, describe, filled, names};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::kernel::{Kernel, Param, TensorMap};
+use crate::kernel::{Arg, Follows, Kernel, Kernels, Param, TensorMap};
 use std::fmt::Write as _;
 
 /// Writes the module `NAME.rs`, which launches the units by the driver's API as the crate cudarc has it, on its streams and buffers. It
@@ -21,9 +21,10 @@ pub fn rust_cudarc(name: &str, units: &[Unit<'_>]) -> Result<String> {
     let number = |n: usize| n.to_string();
     let mut units = String::new();
     for placed in &plan.units {
-        units += &unit(placed)?;
+        units += &unit(placed, &plan)?;
     }
-    let workspace = workspace(&plan);
+    let (workspace, lines) = (workspace(&plan), SizeLines::of(&plan));
+    let sizes: Vec<&str> = plan.sizes.iter().map(|size| size.identifier.as_str()).collect();
     let words: &[(&str, &str)] = &[
         ("name", name),
         ("version", env!("CARGO_PKG_VERSION")),
@@ -36,6 +37,19 @@ pub fn rust_cudarc(name: &str, units: &[Unit<'_>]) -> Result<String> {
         ("shape_text", &format!("{:?}", describe::shapes(&plan))),
         ("chip_text", &format!("{:?}", describe::chips(&plan))),
         ("workspace_align", &number(WORKSPACE_ALIGN as usize)),
+        ("size_count", &number(plan.sizes.len())),
+        ("ranges", &ranges(&plan)),
+        ("size_reads", &lines.reads),
+        ("known", lines.binding),
+        ("size_writes", &lines.writes),
+        ("size_names", &plan.sizes.iter().map(|size| format!("{:?}", size.name)).collect::<Vec<_>>().join(", ")),
+        ("size_parameters", &size_parameters(&plan, "        ")),
+        ("sizes", &sizes.join(", ")),
+        ("size_list", &sizes.iter().map(|size| format!("{size}, ")).collect::<String>()),
+        ("size_example", &sizes.iter().map(|size| format!("{size}, ")).collect::<String>()),
+        ("size_of_shapes", &(0..sizes.len()).map(|n| format!("sizes[{n}], ")).collect::<String>()),
+        ("sizes_binding", if sizes.is_empty() { "_" } else { "sizes" }),
+        ("passed", &passed(&plan)),
         ("typed_parameters", &typed(&plan)),
         ("given", &plan.arguments.iter().map(given).collect::<String>()),
         ("pointers", &plan.arguments.iter().map(pointer).chain([workspace.pointer.into()]).collect::<String>()),
@@ -67,6 +81,11 @@ fn element(dtype: DType) -> &'static str {
         DType::S64 => "i64",
         DType::U8 | DType::E4m3 | DType::E5m2 | DType::S4 | DType::U4 | DType::B1 | DType::Bool => "u8",
     }
+}
+
+/// The arguments of a launch as another function passes them on.
+fn passed(plan: &Plan<'_>) -> String {
+    joined(plan, |a| a.identifier.clone()) + if plan.has_workspace() { ", workspace" } else { "" }
 }
 
 /// The trait by which a launch takes an argument.
@@ -146,7 +165,14 @@ fn workspace(plan: &Plan<'_>) -> Workspace {
     }
 }
 
-fn unit(placed: &Placed<'_>) -> Result<String> {
+/// Of each argument the bytes that it has fewer for each value below the largest of its size, and the number of the size.
+fn per_size(kernels: &Kernels, arg: &Arg, plan: &Plan<'_>) -> String {
+    let (dynamic, stride) = (arg.dynamic, arg.strides.first().copied().unwrap_or(0));
+    let bits = u64::try_from(stride).unwrap_or(0).saturating_mul(arg.dtype.bits().into());
+    dynamic.map_or("None".to_string(), |n| format!("Some(({}, {bits}))", plan.size(kernels, n)))
+}
+
+fn unit(placed: &Placed<'_>, plan: &Plan<'_>) -> Result<String> {
     let kernels = placed.kernels();
     let cubin = placed
         .code()
@@ -162,16 +188,17 @@ fn unit(placed: &Placed<'_>) -> Result<String> {
         ("workspace", format!("&{}", list(offsets))),
         ("align", list(kernels.args.iter().map(|arg| arg.align.max(1)))),
         ("bytes", list(kernels.args.iter().map(|arg| arg.bytes))),
+        ("rows", list(kernels.args.iter().map(|arg| per_size(kernels, arg, plan)))),
     ];
     fields.iter().for_each(|(name, value)| out += &format!("        {name}: {value},\n"));
     out += "        kernels: &[\n";
     for kernel in &kernels.kernels {
-        out += &entry(kernel)?;
+        out += &entry(kernels, kernel, plan)?;
     }
     Ok(out + "        ],\n    },\n")
 }
 
-fn entry(kernel: &Kernel) -> Result<String> {
+fn entry(kernels: &Kernels, kernel: &Kernel, plan: &Plan<'_>) -> Result<String> {
     let indent = " ".repeat(16);
     let mut out = format!("            Kernel {{\n{indent}entry: c{:?},\n", kernel.entry);
     let fields = [
@@ -181,12 +208,14 @@ fn entry(kernel: &Kernel) -> Result<String> {
         ("shared_bytes", kernel.shared_bytes.to_string()),
         ("persistent", kernel.persistent.to_string()),
         ("dependent", kernel.early.to_string()),
+        ("clips", list(kernel.clips.0.map(|follows| clip(kernels, follows, plan)))),
     ];
     fields.iter().for_each(|(name, value)| out += &format!("{indent}{name}: {value},\n"));
     let _ = writeln!(out, "{indent}parameters: &[");
     for param in &kernel.params {
         let parameter = match param {
-            Param::TensorMap(map) => tensor_map(map)?,
+            Param::TensorMap(map) => tensor_map(kernels, map, plan)?,
+            Param::Size(size) => format!("Parameter::Size({})", plan.size(kernels, *size)),
             plain => format!("Parameter::Address({})", place(plain)),
         };
         let _ = writeln!(out, "{indent}    {parameter},");
@@ -198,12 +227,19 @@ fn place(param: &Param) -> String {
     match param {
         Param::Arg(n) => format!("Place::Argument({n})"),
         Param::Workspace(n) => format!("Place::Workspace({n})"),
-        Param::Size(n) => format!("Place::Size({n})"),
+        // No array: only the parameter of a size is one.
+        Param::Size(n) => format!("Place::Argument({n})"),
         Param::TensorMap(map) => place(&map.array),
     }
 }
 
-fn tensor_map(map: &TensorMap) -> Result<String> {
+/// What a number of blocks follows from: the number of the size, how many for each part of it, and how much a part is.
+fn clip(kernels: &Kernels, follows: Option<Follows>, plan: &Plan<'_>) -> String {
+    let one = |f: Follows| format!("Some(({}, {}, {}))", plan.size(kernels, f.size), f.times, f.per);
+    follows.map_or("None".to_string(), one)
+}
+
+fn tensor_map(kernels: &Kernels, map: &TensorMap, plan: &Plan<'_>) -> Result<String> {
     let DriverMap { data_type, extents, strides, tile, swizzle, promotion } = DriverMap::of(map)?;
     let data_type = match data_type {
         0 => "UINT8",
@@ -218,14 +254,17 @@ fn tensor_map(map: &TensorMap) -> Result<String> {
     let swizzle = ["NONE", "32B", "64B", "128B"][swizzle as usize % 4];
     let promotion = ["NONE", "L2_64B", "L2_128B", "L2_256B"][promotion as usize % 4];
     let indent = " ".repeat(24);
+    let inner = |dimension: usize| extents.len().saturating_sub(dimension + 1);
+    let dynamic = |(dimension, size)| format!("Some(({}, {}))", inner(dimension), plan.size(kernels, size));
     let fields = [
         ("array", place(&map.array)),
         ("data_type", format!("sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_{data_type}")),
-        ("extents", format!("&{}", list(extents))),
+        ("extents", format!("&{}", list(&extents))),
         ("strides", format!("&{}", list(strides))),
         ("tile", format!("&{}", list(tile))),
         ("swizzle", format!("sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_{swizzle}")),
         ("promotion", format!("sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_{promotion}")),
+        ("dynamic", map.dynamic.map_or("None".to_string(), dynamic)),
     ];
     let fields: String = fields.iter().map(|(name, value)| format!("{indent}{name}: {value},\n")).collect();
     Ok(format!("Parameter::Map(Map {{\n{fields}{}}})", " ".repeat(20)))

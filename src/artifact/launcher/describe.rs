@@ -49,11 +49,17 @@ pub(super) fn about(plan: &Plan<'_>) -> String {
         );
     }
     out += "A written argument must not overlap another one.\n\n";
+    for size in &plan.sizes {
+        out += &format!("{}: the size {}, which each launch states.\n", size.identifier, size.name);
+    }
+    if !plan.sizes.is_empty() {
+        out.push('\n');
+    }
     out += "Shapes, with strides in elements and the alignment of the address in bytes, and the chips that have kernels for them:\n";
-    for (shape, _) in plan.shapes.iter().enumerate() {
+    for (shape, shapes) in plan.shapes.iter().enumerate() {
         let of_shape = || plan.units.iter().filter(move |placed| placed.shape == shape);
         for placed in of_shape().take(1) {
-            out += &arguments(&plan.arguments, placed);
+            out += &arguments(&plan.arguments, shapes, placed);
         }
         for placed in of_shape() {
             out += &launches(placed);
@@ -63,17 +69,19 @@ pub(super) fn about(plan: &Plan<'_>) -> String {
 }
 
 /// The shapes of the arguments. Alignments are those of the preferred chip: a launch checks those of its own.
-fn arguments(arguments: &[Argument], placed: &Placed<'_>) -> String {
+fn arguments(arguments: &[Argument], shapes: &Shapes, placed: &Placed<'_>) -> String {
     let mut out = String::new();
     for (n, (argument, arg)) in arguments.iter().zip(&placed.kernels().args).enumerate() {
         let mark = if n == 0 { "-" } else { " " };
         let values = arg.values.map_or(String::new(), |(from, to)| {
             format!(", every element at least {from} and below {to}, which no launch checks")
         });
-        let (name, shape, strides, align, bytes) =
-            (&argument.identifier, &arg.shape, &arg.strides, arg.align, arg.bytes);
-        out +=
-            &format!("{mark} {name} {shape:?}, strides {strides:?}, at a multiple of {align}, {bytes} bytes{values}\n");
+        let (name, shape, strides) = (&argument.identifier, shapes.words(n, argument), &arg.strides);
+        let largest = if arg.dynamic.is_some() { " at most" } else { "" };
+        let (align, bytes) = (arg.align, arg.bytes);
+        out += &format!(
+            "{mark} {name} {shape}, strides {strides:?}, at a multiple of {align}, {bytes} bytes{largest}{values}\n"
+        );
     }
     out
 }
@@ -95,7 +103,8 @@ fn launches(placed: &Placed<'_>) -> String {
 
 fn launch(kernel: &Kernel) -> String {
     let by = |[x, y, z]: [u32; 3]| format!("{x} x {y} x {z}");
-    let mut out = format!("{}: grid {}, block {}", kernel.entry, by(kernel.grid), by(kernel.block));
+    let most = if kernel.clips.is_empty() { "" } else { " at most" };
+    let mut out = format!("{}: grid {}{most}, block {}", kernel.entry, by(kernel.grid), by(kernel.block));
     if kernel.cluster != [1; 3] {
         out += &format!(", clusters of {}", by(kernel.cluster));
     }
@@ -117,8 +126,8 @@ const SHOWN: usize = 16;
 /// `a [64, 32], b [32, 16] or a ..`: the shapes that there are kernels for, the first of many.
 pub(super) fn shapes(plan: &Plan<'_>) -> String {
     let one = |shapes: &Shapes| -> String {
-        let pairs = plan.arguments.iter().zip(shapes);
-        pairs.map(|(argument, shape)| format!("{} {shape:?}", argument.identifier)).collect::<Vec<_>>().join(", ")
+        let one = |(n, a): (usize, &Argument)| format!("{} {}", a.identifier, shapes.words(n, a));
+        plan.arguments.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
     };
     let shown: Vec<String> = plan.shapes.iter().take(SHOWN).map(one).collect();
     let more = match plan.shapes.len().saturating_sub(SHOWN) {

@@ -86,14 +86,29 @@ typedef struct tensor_map {
     unsigned box[5];
     int swizzle;
     int promotion;
+    int dynamic;   /* the dimension whose extent is a dynamic size; -1 without one */
+    unsigned size; /* the number of this size */
 } tensor_map;
 
-/* A parameter of a kernel: an address, or the tensor map of the array there. */
+/* What `index` of a parameter counts. */
+enum { OF_ARGUMENTS, OF_WORKSPACE, OF_SIZES };
+
+/* A parameter of a kernel: an address, the tensor map of the array there, or a dynamic size. */
 typedef struct parameter {
-    int from_workspace;    /* whether `index` counts buffers of the workspace; else it counts arguments */
+    int kind;
     unsigned index;
-    const tensor_map *map; /* null for a plain address */
+    const tensor_map *map; /* null for a plain address or a size */
 } parameter;
+
+/* A number of blocks, `times * ceil(size / per)`; `per` is 0 where it is constant. */
+typedef struct follows {
+    unsigned size, times, per;
+} follows;
+
+/* The values of a dynamic size. */
+typedef struct size_range {
+    int64_t low, high, by;
+} size_range;
 
 typedef struct kernel {
     const char *entry;
@@ -105,6 +120,7 @@ typedef struct kernel {
     int dependent;  /* it waits for the kernel in front of it in the stream, and may be launched before that one's end */
     unsigned parameter_count;
     const parameter *parameters;
+    follows clips[3]; /* the blocks with work, of `grid` */
 } kernel;
 
 /* A program for one set of shapes and the chips that run it. */
@@ -124,14 +140,15 @@ typedef struct unit {
 } unit;
 
 @tables@
-enum { CUBIN_PIECE = @cubin_piece@, ARGUMENTS = @argument_count@, UNITS = @unit_count@, MOST_KERNELS = @most_kernels@, MOST_PARAMETERS = @most_parameters@ };
+enum { CUBIN_PIECE = @cubin_piece@, ARGUMENTS = @argument_count@, SIZES = @size_count@, UNITS = @unit_count@, MOST_KERNELS = @most_kernels@, MOST_PARAMETERS = @most_parameters@ };
 
 /* 3. Loading and launching. */
 
-/* A tensor map as the driver encoded it for an address; its place in `storage` is a multiple of 64. */
+/* A tensor map as the driver encoded it for an address and a size; its place in `storage` is a multiple of 64. */
 typedef struct encoded_map {
     int known;
     unsigned long long address;
+    uint64_t extent; /* the dynamic one */
     unsigned char storage[TENSOR_MAP_BYTES + TENSOR_MAP_ALIGN];
 } encoded_map;
 
@@ -206,6 +223,7 @@ const char *@name@_error(int code) {
     case @NAME@_ERROR_DRIVER: return "@name@: there is no CUDA driver, or it is older than the kernels need (CUDA 11.8 for clusters, 12.0 for tensor maps)";
     case @NAME@_ERROR_MEMORY: return "@name@: the host has no memory left";
     case @NAME@_ERROR_NULL: return "@name@: a pointer is null";
+    case @NAME@_ERROR_SIZE: return @size_text@;
     case @NAME@_ERROR_POOLS: return "@name@: the device or its driver has no memory pools, in which a stream allocates: launch with workspace of your own";
     default: break;
     }
@@ -272,10 +290,9 @@ static unsigned attributes_of(const kernel *k, launch_attribute *attributes) {
     return count;
 }
 
-static void configure(const kernel *k, unsigned grid_x, void *stream, launch_attribute *attributes, launch_config *config) {
+static void configure(const kernel *k, const unsigned *grid, void *stream, launch_attribute *attributes, launch_config *config) {
     memset(config, 0, sizeof *config);
-    memcpy(config->grid, k->grid, sizeof k->grid);
-    config->grid[0] = grid_x;
+    memcpy(config->grid, grid, sizeof config->grid);
     memcpy(config->block, k->block, sizeof k->block);
     config->shared_bytes = k->shared_bytes;
     config->stream = stream;
@@ -291,7 +308,7 @@ static int resident_grid(const @name@_kernels *kernels, const kernel *k, loaded_
     if (k->cluster[0] * k->cluster[1] * k->cluster[2] > 1) {
         launch_attribute attributes[2];
         launch_config config;
-        configure(k, k->grid[0], NULL, attributes, &config);
+        configure(k, k->grid, NULL, attributes, &config);
         code = d->cuOccupancyMaxActiveClusters(&count, loaded->function, &config);
         resident = (unsigned)count * k->cluster[0];
     } else {
@@ -347,14 +364,26 @@ static int load_module(const @name@_kernels *kernels, const unit *u, void **modu
     return code;
 }
 
+/* Whether the kernels of shapes `at` take these, and the dynamic sizes that these have. */
+static int sizes_of(unsigned at, const @name@_shapes *given, int64_t *sizes) {
+    @name@_shapes known = @name@_all_shapes[at];
+    int n;
+@size_reads@@size_writes@    for (n = 0; n < SIZES; n++) {
+        const size_range *range = &ranges[at][n];
+        if (sizes[n] < range->low || sizes[n] > range->high || sizes[n] % range->by != 0) return 0;
+    }
+    return memcmp(&known, given, sizeof known) == 0;
+}
+
 int @name@_find(@name@_kernels *kernels, const @name@_shapes *shapes, @name@_variant **variant) {
     @name@_variant *found = NULL;
+    int64_t sizes[@size_room@] = {0};
     unsigned n;
     int code = 0;
     if (variant != NULL) *variant = NULL;
     if (kernels == NULL || shapes == NULL || variant == NULL) return @NAME@_ERROR_NULL;
-    for (n = 0; n < @NAME@_SHAPES; n++) {
-        if (memcmp(&@name@_all_shapes[n], shapes, sizeof *shapes) == 0) found = &kernels->variants[n];
+    for (n = 0; n < @NAME@_SHAPES && found == NULL; n++) {
+        if (sizes_of(n, shapes, sizes)) found = &kernels->variants[n];
     }
     if (found == NULL) return @NAME@_ERROR_SHAPE;
     if (found->chosen == NULL) return @NAME@_ERROR_CHIP;
@@ -375,63 +404,93 @@ size_t @name@_workspace_bytes(const @name@_variant *variant) {
     return variant == NULL ? 0 : (size_t)variant->chosen->workspace_bytes;
 }
 
-/* The tensor map of the array at an address: encoded anew where the address is another one than in the launch before. */
-static int encode(const driver *d, const tensor_map *map, unsigned long long address, encoded_map *encoded, void **value) {
+/* The tensor map of the array at an address: encoded anew where the address or the size is another one than in the launch before. */
+static int encode(const driver *d, const tensor_map *map, unsigned long long address, const int64_t *sizes, encoded_map *encoded,
+                  void **value) {
     static const unsigned ones[5] = {1, 1, 1, 1, 1};
+    uint64_t extents[5], extent = map->dynamic < 0 ? 0 : (uint64_t)sizes[map->size];
     size_t past = (size_t)(uintptr_t)encoded->storage % TENSOR_MAP_ALIGN;
     int code;
     *value = encoded->storage + (TENSOR_MAP_ALIGN - past) % TENSOR_MAP_ALIGN;
-    if (encoded->known && encoded->address == address) return 0;
-    code = d->cuTensorMapEncodeTiled(*value, map->data_type, map->rank, (void *)(uintptr_t)address, map->extents, map->strides,
+    if (encoded->known && encoded->address == address && encoded->extent == extent) return 0;
+    memcpy(extents, map->extents, sizeof extents);
+    if (map->dynamic >= 0) extents[map->dynamic] = extent;
+    code = d->cuTensorMapEncodeTiled(*value, map->data_type, map->rank, (void *)(uintptr_t)address, extents, map->strides,
                                      map->box, ones, 0, map->swizzle, map->promotion, 0);
     encoded->known = code == 0;
     encoded->address = address;
+    encoded->extent = extent;
     return code;
 }
 
-static int launch_kernel(const driver *d, const unit *u, const kernel *k, loaded_kernel *loaded, void *stream,
+/* The blocks with work at these sizes, of a kernel that is launched with at most `grid_x` in x. */
+static void clip(const kernel *k, unsigned grid_x, const int64_t *sizes, unsigned *grid) {
+    int n;
+    memcpy(grid, k->grid, sizeof k->grid);
+    grid[0] = grid_x;
+    for (n = 0; n < 3; n++) {
+        const follows *f = &k->clips[n];
+        if (f->per > 0) {
+            int64_t blocks = f->times * ((sizes[f->size] + f->per - 1) / f->per);
+            if (blocks < grid[n]) grid[n] = blocks < 1 ? 1 : (unsigned)blocks;
+        }
+    }
+}
+
+static int launch_kernel(const driver *d, const unit *u, const kernel *k, loaded_kernel *loaded, void *stream, const int64_t *sizes,
                          const unsigned long long *arguments, unsigned long long workspace) {
     unsigned long long addresses[MOST_PARAMETERS];
+    unsigned numbers[MOST_PARAMETERS], grid[3], n;
     void *values[MOST_PARAMETERS];
-    unsigned n;
     for (n = 0; n < k->parameter_count; n++) {
         const parameter *p = &k->parameters[n];
-        addresses[n] = p->from_workspace ? workspace + u->workspace[p->index] : arguments[p->index];
+        if (p->kind == OF_SIZES) {
+            numbers[n] = (unsigned)(sizes[p->index] / ranges[u->shape][p->index].by);
+            values[n] = &numbers[n];
+            continue;
+        }
+        addresses[n] = p->kind == OF_WORKSPACE ? workspace + u->workspace[p->index] : arguments[p->index];
         values[n] = &addresses[n];
         if (p->map != NULL) {
-            int code = encode(d, p->map, addresses[n], &loaded->maps[n], &values[n]);
+            int code = encode(d, p->map, addresses[n], sizes, &loaded->maps[n], &values[n]);
             if (code != 0) return code;
         }
     }
+    clip(k, loaded->grid_x, sizes, grid);
     if (loaded->extended) {
         launch_attribute attributes[2];
         launch_config config;
-        configure(k, loaded->grid_x, stream, attributes, &config);
+        configure(k, grid, stream, attributes, &config);
         return d->cuLaunchKernelEx(&config, loaded->function, values, NULL);
     }
-    return d->cuLaunchKernel(loaded->function, loaded->grid_x, k->grid[1], k->grid[2], k->block[0], k->block[1], k->block[2],
-                             k->shared_bytes, stream, values, NULL);
+    return d->cuLaunchKernel(loaded->function, grid[0], grid[1], grid[2], k->block[0], k->block[1], k->block[2], k->shared_bytes, stream,
+                             values, NULL);
 }
 
-int @name@_launch(@name@_variant *variant, struct CUstream_st *stream@parameters@, unsigned long long workspace) {
+int @name@_launch(@name@_variant *variant, struct CUstream_st *stream@size_parameters@@parameters@, unsigned long long workspace) {
     unsigned long long arguments[@argument_room@];
+    int64_t sizes[@size_room@] = {0};
     const unit *u;
     unsigned n;
-    int code = 0;
+    int size, code = 0;
     if (variant == NULL) return @NAME@_ERROR_NULL;
     u = variant->chosen;
+@size_gather@    for (size = 0; size < SIZES; size++) {
+        const size_range *range = &ranges[u->shape][size];
+        if (sizes[size] < range->low || sizes[size] > range->high || sizes[size] % range->by != 0) return @NAME@_ERROR_SIZE;
+    }
 @gather@    for (n = 0; n < ARGUMENTS; n++) {
         if (arguments[n] == 0) return @NAME@_ERROR_NULL;
         if (arguments[n] % u->align[n] != 0) return @NAME@_ERROR_ALIGN;
     }
     if (u->workspace_bytes > 0 && (workspace == 0 || workspace % WORKSPACE_ALIGN != 0)) return @NAME@_ERROR_WORKSPACE;
     for (n = 0; n < u->kernel_count && code == 0; n++) {
-        code = launch_kernel(&variant->owner->api, u, &u->kernels[n], &variant->kernels[n], stream, arguments, workspace);
+        code = launch_kernel(&variant->owner->api, u, &u->kernels[n], &variant->kernels[n], stream, sizes, arguments, workspace);
     }
     return code;
 }
 
-int @name@_launch_ordered(@name@_variant *variant, struct CUstream_st *stream@parameters@) {
+int @name@_launch_ordered(@name@_variant *variant, struct CUstream_st *stream@size_parameters@@parameters@) {
     unsigned long long workspace = 0;
     const driver *d;
     size_t bytes;
@@ -439,12 +498,18 @@ int @name@_launch_ordered(@name@_variant *variant, struct CUstream_st *stream@pa
     if (variant == NULL) return @NAME@_ERROR_NULL;
     d = &variant->owner->api;
     bytes = @name@_workspace_bytes(variant);
-    if (bytes == 0) return @name@_launch(variant, stream@given@, 0);
+    if (bytes == 0) return @name@_launch(variant, stream@size_given@@given@, 0);
     if (d->cuMemAllocAsync == NULL || d->cuMemFreeAsync == NULL) return @NAME@_ERROR_POOLS;
     code = d->cuMemAllocAsync(&workspace, bytes, stream);
     if (code == RESULT_NOT_SUPPORTED) return @NAME@_ERROR_POOLS;
     if (code != 0) return code;
-    code = @name@_launch(variant, stream@given@, workspace);
+    code = @name@_launch(variant, stream@size_given@@given@, workspace);
     freed = d->cuMemFreeAsync(workspace, stream);
     return code != 0 ? code : freed;
+}
+
+int @name@_dispatch(@name@_kernels *kernels, const @name@_shapes *shapes, struct CUstream_st *stream@parameters@) {
+    @name@_variant *variant = NULL;
+    int code = @name@_find(kernels, shapes, &variant);
+    return code != 0 ? code : @name@_launch_ordered(variant, stream@size_of_shapes@@given@);
 }

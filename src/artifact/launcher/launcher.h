@@ -51,12 +51,13 @@ enum {
     @NAME@_ERROR_DRIVER = -6,    /* the driver's library is not found, or is older than the kernels need */
     @NAME@_ERROR_MEMORY = -7,    /* the host has no memory left */
     @NAME@_ERROR_NULL = -8,      /* a pointer that must not be null is null */
-    @NAME@_ERROR_POOLS = -9      /* the device or its driver has no memory pools, which @name@_launch_ordered needs */
+    @NAME@_ERROR_POOLS = -9,     /* the device or its driver has no memory pools, which @name@_launch_ordered needs */
+    @NAME@_ERROR_SIZE = -10      /* a dynamic size has a value that the kernels do not take */
 };
 
 /* The shapes that there are kernels for, on one chip or another. */
 enum { @NAME@_SHAPES = @shape_count@ };
-extern const @name@_shapes @name@_all_shapes[@NAME@_SHAPES];
+extern const @name@_shapes @name@_all_shapes[@NAME@_SHAPES];@shapes_note@
 
 /* The meaning of a code; for a code of the driver, the driver's name of it. The text stays valid. */
 const char *@name@_error(int code);
@@ -76,11 +77,15 @@ size_t @name@_workspace_bytes(const @name@_variant *variant);
 
 /* Puts the kernels on a stream: null is the default stream. A launch allocates nothing and waits for nothing, so a stream that is being
    captured takes it. The arguments and the workspace (0 if there is none) are addresses in device memory, as a CUdeviceptr is one. */
-int @name@_launch(@name@_variant *variant, struct CUstream_st *stream@parameters@, unsigned long long workspace);
+int @name@_launch(@name@_variant *variant, struct CUstream_st *stream@size_parameters@@parameters@, unsigned long long workspace);
 
 /* As @name@_launch, with workspace that is allocated in the stream before the kernels and freed there after them (cuMemAllocAsync and
    cuMemFreeAsync, CUDA 11.2). Nothing waits for the stream; a stream that is being captured takes both as nodes of the graph. */
-int @name@_launch_ordered(@name@_variant *variant, struct CUstream_st *stream@parameters@);
+int @name@_launch_ordered(@name@_variant *variant, struct CUstream_st *stream@size_parameters@@parameters@);
+
+/* @name@_find and @name@_launch_ordered@dispatch_note@. The first call for kernels loads their module, which a stream that is being captured
+   refuses. */
+int @name@_dispatch(@name@_kernels *kernels, const @name@_shapes *shapes, struct CUstream_st *stream@parameters@);
 
 #ifdef __cplusplus
 }

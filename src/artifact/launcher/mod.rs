@@ -3,7 +3,7 @@
 //! [`c`] writes a header and a source for the driver API, [`rust_cudarc`] a module for the crate cudarc, and [`rust_warploom`] one for
 //! the runtime of this crate. All three have the same parts: *load* finds the device, *find* (in Rust `Kernels::variant`) chooses the
 //! kernels for the shapes of the arguments and loads their module at the first use, *workspace* says how many bytes the caller allocates,
-//! and *launch* does nothing but the driver's launches: it allocates nothing and waits for nothing, so that a graph can record it.
+//! *dispatch* finds and launches, and *launch* does nothing but the driver's launches: it allocates nothing and waits for nothing, so that a graph can record it.
 //!
 //! A launcher is tables of what the compiler knows and a fixed routine that reads them. The routine is a file beside this one; words
 //! between `@` in it are replaced.
@@ -23,7 +23,7 @@ pub use own::rust_warploom;
 
 use crate::kernel::Kernels;
 
-/// A compiled program for one chip and one set of shapes.
+/// A compiled program for one chip, and one set of shapes or a range of its dynamic sizes.
 #[derive(Debug, Clone, Copy)]
 pub struct Unit<'a> {
     /// The compiled program, with its machine code if it has any. Units of one launcher have the same arguments but for their shapes.

@@ -4,7 +4,7 @@ use crate::error::{Code, Error, Result};
 
 /// Keywords of the three languages, and names that the launchers themselves use for parameters.
 const TAKEN: &str = "\
-address arguments code driver far given interface launch_kernel near small n needed unit u values linux unix errno stdin stdout stderr assert \
+address arguments code driver far found given interface kernel kernels launch_kernel near range ranges size sizes sizes_of small n needed unit units u values linux unix errno stdin stdout stderr assert \
 alignas alignof and and_eq as asm async auto await become bitand bitor bool box break case catch char class compl concept const \
 const_cast consteval constexpr constinit continue crate decltype default delete do double dyn else enum explicit export extern false \
 final float fn for friend gen goto if impl in inline int let long loop macro match mod move mut mutable namespace new noexcept not \

@@ -1,11 +1,11 @@
 //! The launcher for the runtime of this crate: the compiled programs as values after the routine of `own.rs.in`.
 
 use super::plan::{Argument, Placed, Plan, WORKSPACE_ALIGN, devices};
-use super::rust::{fields, joined, list, shapes};
+use super::rust::{SizeLines, fields, joined, list, ranges, shapes};
 use super::{Unit, describe, filled, names};
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::kernel::{Access, Arg, Kernel, Param, TensorMap};
+use crate::kernel::{Access, Arg, Follows, Kernel, Param, Size, TensorMap};
 
 /// Writes the module `NAME.rs`, which launches the units by `warploom::runtime` and leaves the checks to it. The module includes the PTX
 /// and the cubins beside it.
@@ -22,10 +22,21 @@ pub fn rust_warploom(name: &str, units: &[Unit<'_>]) -> Result<String> {
     // The template's part with a workspace has words of its own.
     let typed = joined(&plan, |a: &Argument| format!("{}: &DeviceBuffer", a.identifier));
     let raw = joined(&plan, |a: &Argument| format!("{}: u64", a.identifier));
+    let calls = Calls::of(&plan, &names);
+    let sizes: String = plan.sizes.iter().map(|size| format!("{}: i64, ", size.identifier)).collect();
     let launches = filled(
         if plan.has_workspace() { LAUNCHES } else { "" },
-        &[("typed_parameters", &typed), ("raw_parameters", &raw), ("names", &names)],
+        &[
+            ("typed_parameters", &typed),
+            ("raw_parameters", &raw),
+            ("names", &names),
+            ("size_parameters", &sizes),
+            ("workspace_call", &calls.with_workspace),
+            ("ordered_call", &calls.ordered),
+        ],
     );
+    let sized = size_words(&plan, &sizes);
+    let sized: Vec<(&str, &str)> = sized.iter().map(|(word, text)| (*word, text.as_str())).collect();
     let words: &[(&str, &str)] = &[
         ("name", name),
         ("version", env!("CARGO_PKG_VERSION")),
@@ -39,7 +50,8 @@ pub fn rust_warploom(name: &str, units: &[Unit<'_>]) -> Result<String> {
         ("typed_parameters", &typed),
         ("raw_parameters", &raw),
         ("workspace_align", &WORKSPACE_ALIGN.to_string()),
-        ("workspace_use", workspace.import),
+        ("raw_call", &calls.raw),
+        ("workspace_use", if plan.has_workspace() || plan.sizes.is_empty() { workspace.import } else { ", Workspace" }),
         ("workspace_field", workspace.field),
         ("workspace_load", workspace.load),
         ("workspace_made", workspace.made),
@@ -51,7 +63,96 @@ pub fn rust_warploom(name: &str, units: &[Unit<'_>]) -> Result<String> {
         ("units", &rows),
         ("functions", functions.trim_end()),
     ];
-    Ok(filled(include_str!("own.rs.in"), words))
+    Ok(filled(&filled(include_str!("own.rs.in"), &sized), words))
+}
+
+/// The parts of the routine that programs with dynamic sizes have; `parameters` are those of a launch of addresses.
+fn size_words(plan: &Plan<'_>, parameters: &str) -> Vec<(&'static str, String)> {
+    let lines = SizeLines::of(plan);
+    let only = |text: &str| if plan.sizes.is_empty() { String::new() } else { text.to_string() };
+    vec![
+        ("size_count", plan.sizes.len().to_string()),
+        ("ranges", ranges(plan)),
+        ("size_reads", lines.reads),
+        ("known", lines.binding.to_string()),
+        ("size_writes", lines.writes),
+        ("size_parameters", parameters.to_string()),
+        ("size_field", only(SIZE_FIELD)),
+        ("size_error", only(SIZE_ERROR)),
+        ("size_error_text", only(SIZE_ERROR_TEXT)),
+        ("size_made", only(", shape: unit.shape")),
+        ("size_function", size_function(plan)),
+    ]
+}
+
+/// What a variant of a program with dynamic sizes has besides the program.
+const SIZE_FIELD: &str = "    /// Its place in [`SHAPES`].\n    shape: usize,\n";
+
+/// The error of a size outside the range of the kernels, and its text.
+const SIZE_ERROR: &str = "    /// A dynamic size has a value that the kernels do not take.
+    Value {
+        /// The size's name.
+        size: &'static str,
+        /// Its value.
+        given: i64,
+        /// The least and the largest value, and what each is a multiple of.
+        range: [i64; 3],
+    },
+";
+const SIZE_ERROR_TEXT: &str = "            Error::Value { size, given, range: [low, high, by] } => {
+                write!(f, \"@name@: size {size} is {given}, and these kernels take multiples of {by} from {low} to {high}\")
+            }
+";
+
+/// The check of the sizes that a launch of addresses states.
+fn size_function(plan: &Plan<'_>) -> String {
+    if plan.sizes.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = plan.sizes.iter().map(|size| format!("{:?}", size.name)).collect();
+    let (count, names) = (names.len(), names.join(", "));
+    format!(
+        "    /// The values of the sizes that the program has, each one that these kernels take.
+    fn sizes(&self, given: [i64; {count}]) -> Result<Vec<i64>, Error> {{
+        let names = [{names}];
+        for ((size, given), range) in names.into_iter().zip(given).zip(RANGES[self.shape]) {{
+            if given < range[0] || given > range[1] || given % range[2] != 0 {{
+                return Err(Error::Value {{ size, given, range }});
+            }}
+        }}
+        let number = |own: &str| names.iter().position(|name| *name == own);
+        Ok(self.program.sizes().iter().filter_map(|own| Some(given[number(&own.name)?])).collect())
+    }}
+
+"
+    )
+}
+
+/// The calls of the runtime that launch addresses: with dynamic sizes those that take their values.
+struct Calls {
+    raw: String,
+    with_workspace: String,
+    ordered: String,
+}
+
+impl Calls {
+    fn of(plan: &Plan<'_>, names: &str) -> Calls {
+        if plan.sizes.is_empty() {
+            return Calls {
+                raw: format!("launch_raw(stream, &[{names}])"),
+                with_workspace: format!("launch_raw_with(stream, &[{names}], &workspace)"),
+                ordered: format!("launch_raw_ordered(stream, &[{names}])"),
+            };
+        }
+        let sizes: Vec<&str> = plan.sizes.iter().map(|size| size.identifier.as_str()).collect();
+        let sizes = format!("&self.sizes([{}])?", sizes.join(", "));
+        let sized = |workspace: &str| format!("launch_raw_sized(stream, &[{names}], {sizes}, Workspace::{workspace})");
+        Calls {
+            raw: sized("Loaded"),
+            with_workspace: format!("launch_raw_at(stream, &[{names}], {sizes}, &workspace)"),
+            ordered: sized("StreamOrdered"),
+        }
+    }
 }
 
 /// The parts of the routine that programs with workspace have.
@@ -121,10 +222,10 @@ const LAUNCHES: &str = "
     /// # Safety
     /// As [`Variant::launch_raw`]; the address is one of [`Variant::workspace_bytes`] bytes that nothing else uses until the work is done.
     #[allow(dead_code, clippy::too_many_arguments)]
-    pub unsafe fn launch_raw_with(&self, stream: RawStream, @raw_parameters@, workspace: u64) -> Result<(), Error> {
+    pub unsafe fn launch_raw_with(&self, stream: RawStream, @size_parameters@@raw_parameters@, workspace: u64) -> Result<(), Error> {
         let workspace = self.program.workspace_at(workspace);
         // SAFETY: the caller vouches for the stream and the addresses.
-        Ok(unsafe { self.program.launch_raw_with(stream, &[@names@], &workspace) }?)
+        Ok(unsafe { self.program.@workspace_call@ }?)
     }
 
     /// As [`Variant::launch_raw`], with workspace that the launch allocates and frees in the stream.
@@ -135,9 +236,9 @@ const LAUNCHES: &str = "
     /// # Safety
     /// As [`Variant::launch_raw`], but for the workspace.
     #[allow(dead_code, clippy::too_many_arguments)]
-    pub unsafe fn launch_raw_ordered(&self, stream: RawStream, @raw_parameters@) -> Result<(), Error> {
+    pub unsafe fn launch_raw_ordered(&self, stream: RawStream, @size_parameters@@raw_parameters@) -> Result<(), Error> {
         // SAFETY: the caller vouches for the stream and the addresses.
-        Ok(unsafe { self.program.launch_raw_ordered(stream, &[@names@]) }?)
+        Ok(unsafe { self.program.@ordered_call@ }?)
     }
 ";
 
@@ -162,6 +263,10 @@ fn function(n: usize, placed: &Placed<'_>) -> String {
         out += &format!("    let code = include_bytes!({file:?}).to_vec();\n");
         out += &format!("    made.cubin = Some(kernel::Cubin::new({chip:?}, {assembler:?}, code));\n");
     }
+    for Size { name, low, high, by, .. } in &kernels.sizes {
+        out += "    // The range is one that warploom wrote.\n";
+        out += &format!("    made.sizes.extend(kernel::Size::new({name:?}, {low}, {high}, {by}));\n");
+    }
     kernels.args.iter().for_each(|arg| out += &argument(arg));
     for buffer in &kernels.workspace {
         out += &format!("    made.workspace.push(kernel::Workspace::new({:?}, {}));\n", buffer.name, buffer.bytes);
@@ -182,11 +287,17 @@ fn entry(k: usize, kernel: &Kernel) -> String {
         ("persistent", kernel.persistent.to_string(), kernel.persistent),
         ("shared_bytes", kernel.shared_bytes.to_string(), kernel.shared_bytes != plain.shared_bytes),
         ("early", kernel.early.to_string(), kernel.early),
+        ("clips", format!("kernel::Clips({})", list(kernel.clips.0.map(follows))), !kernel.clips.is_empty()),
     ];
     for (field, value, _) in fields.iter().filter(|field| field.2) {
         out += &format!("    kernel_{k}.{field} = {value};\n");
     }
     out
+}
+
+fn follows(follows: Option<Follows>) -> String {
+    let one = |f: Follows| format!("Some(kernel::Follows::new({}, {}, {}))", f.size, f.times, f.per);
+    follows.map_or("None".to_string(), one)
 }
 
 fn param(param: &Param) -> String {
@@ -195,13 +306,20 @@ fn param(param: &Param) -> String {
         Param::Workspace(n) => format!("kernel::Param::Workspace({n})"),
         Param::Size(n) => format!("kernel::Param::Size({n})"),
         Param::TensorMap(map) => {
-            let TensorMap { array, dtype, extents, strides, tile, swizzle, promotion, dynamic: _ } = map;
+            let TensorMap { array, dtype, extents, strides, tile, swizzle, promotion, dynamic } = map;
             let [extents, strides, tile] = [extents, strides, tile].map(list);
             let (array, dtype) = (self::param(array), variant(*dtype));
-            format!(
-                "kernel::Param::TensorMap(kernel::TensorMap::new(\n            {array},\n            {dtype},\n            \
-                 [&{extents}, &{strides}, &{tile}],\n            {swizzle},\n            {promotion},\n        ))"
-            )
+            let made = format!(
+                "kernel::TensorMap::new(\n            {array},\n            {dtype},\n            \
+                 [&{extents}, &{strides}, &{tile}],\n            {swizzle},\n            {promotion},\n        )"
+            );
+            match dynamic {
+                None => format!("kernel::Param::TensorMap({made})"),
+                Some((dimension, size)) => format!(
+                    "kernel::Param::TensorMap({{\n            let mut map = {made};\n            \
+                     map.dynamic = Some(({dimension}, {size}));\n            map\n        }})"
+                ),
+            }
         }
     }
 }
@@ -229,6 +347,7 @@ fn argument(arg: &Arg) -> String {
         ("align", arg.align.to_string(), plain.align != arg.align),
         ("bytes", arg.bytes.to_string(), plain.bytes != arg.bytes),
         ("values", format!("{:?}", arg.values), plain.values != arg.values),
+        ("dynamic", format!("{:?}", arg.dynamic), plain.dynamic != arg.dynamic),
     ];
     for (field, value, _) in fields.iter().filter(|field| field.2) {
         out += &format!("    argument.{field} = {value};\n");

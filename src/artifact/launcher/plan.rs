@@ -11,7 +11,9 @@ use crate::kernel::{Access, Arg, Chip, Cubin, Kernel, Kernels, Param, TensorMap}
 pub(super) struct Plan<'a> {
     /// The arguments of every unit, in order.
     pub(super) arguments: Vec<Argument>,
-    /// The shapes of all arguments that there are kernels for, in the order of the units.
+    /// The dynamic sizes of the units, in order.
+    pub(super) sizes: Vec<Dynamic>,
+    /// The shapes of all arguments that there are kernels for: fixed ones first, which a launcher prefers, in the order of the units.
     pub(super) shapes: Vec<Shapes>,
     /// By shape; for one shape the chips in the order of preference.
     pub(super) units: Vec<Placed<'a>>,
@@ -27,10 +29,80 @@ pub(super) struct Argument {
     pub(super) dtype: DType,
     pub(super) rank: usize,
     pub(super) access: Access,
+    /// The place in [`Plan::sizes`] of its outermost extent, where that is dynamic in a unit.
+    pub(super) size: Option<usize>,
 }
 
-/// The extents of each argument.
-pub(super) type Shapes = Vec<Vec<i64>>;
+/// A size that is known at launch alone.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Dynamic {
+    /// The name in the program.
+    pub(super) name: String,
+    /// The name in the launcher.
+    pub(super) identifier: String,
+}
+
+/// The shapes of the arguments of a unit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shapes {
+    /// The extents of each argument, a dynamic one with its largest value.
+    pub(super) extents: Vec<Vec<i64>>,
+    /// The values of each size of the plan: the least, the largest, and what each is a multiple of. A unit of fixed shapes has one value.
+    pub(super) ranges: Vec<[i64; 3]>,
+    /// Whether no size of the unit is dynamic.
+    is_fixed: bool,
+}
+
+impl Shapes {
+    /// The shapes of compiled kernels, whose arguments have the sizes.
+    fn of(kernels: &Kernels, arguments: &[Argument], sizes: &[Dynamic]) -> Result<Shapes> {
+        let extents: Vec<Vec<i64>> = kernels.args.iter().map(|arg| arg.shape.clone()).collect();
+        let range = |(n, size): (usize, &Dynamic)| {
+            if let Some(own) = kernels.sizes.iter().find(|own| own.name == size.name) {
+                return Ok([own.low, own.high, own.by.max(1)]);
+            }
+            let mut fixed = arguments.iter().zip(&extents).filter(|(a, _)| a.size == Some(n)).map(|(_, e)| e.first());
+            let first = fixed.next().flatten().copied().unwrap_or(1);
+            match fixed.all(|extent| extent == Some(&first)) {
+                true => Ok([first, first, 1]),
+                false => {
+                    let message = format!("{} has arrays of several {}", kernels.name, size.name);
+                    Err(wrong(message).help("write a launcher of its own for it"))
+                }
+            }
+        };
+        let ranges = sizes.iter().enumerate().map(range).collect::<Result<Vec<_>>>()?;
+        Ok(Shapes { extents, ranges, is_fixed: kernels.sizes.is_empty() })
+    }
+
+    /// The extents of an argument in words, a dynamic one by its values: `[1..=64, 32]`.
+    pub(super) fn words(&self, at: usize, argument: &Argument) -> String {
+        let mut words: Vec<String> = self.extents[at].iter().map(i64::to_string).collect();
+        let range = argument.size.map(|size| self.ranges[size]);
+        if let (Some([low, high, by]), Some(first)) = (range.filter(|[low, high, _]| low < high), words.first_mut()) {
+            let by = if by == 1 { String::new() } else { format!(" by {by}") };
+            *first = format!("{low}..={high}{by}");
+        }
+        format!("[{}]", words.join(", "))
+    }
+
+    /// Whether both take some arrays; `at` are the arguments.
+    fn overlap(&self, other: &Shapes, at: &[Argument]) -> bool {
+        let inner = |n: usize, e: &[i64]| e[usize::from(at[n].size.is_some()).min(e.len())..].to_vec();
+        let same = (0..at.len()).all(|n| inner(n, &self.extents[n]) == inner(n, &other.extents[n]));
+        let meet = |(a, b): (&[i64; 3], &[i64; 3])| {
+            let (low, high) = (a[0].max(b[0]), a[1].min(b[1]));
+            // Multiples of both: of the product, where they have no common divisor.
+            let by = a[2] / common_divisor(a[2], b[2]) * b[2];
+            (low + by - 1) / by * by <= high
+        };
+        same && self.ranges.iter().zip(&other.ranges).all(meet)
+    }
+}
+
+fn common_divisor(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
 
 /// A unit with its row of the launcher's tables.
 #[derive(Debug, Clone, Copy)]
@@ -81,7 +153,7 @@ impl<'a> Plan<'a> {
     pub(super) fn new(name: &str, units: &'a [Unit<'a>]) -> Result<Plan<'a>> {
         names::checked(name)?;
         let first = units.first().ok_or_else(|| wrong(format!("the launcher {name} has no kernels to launch")))?;
-        let arguments = arguments(first.kernels);
+        let (arguments, sizes) = arguments(units)?;
         if arguments.is_empty() {
             return Err(wrong(format!(
                 "the program {} has no arguments, so nothing that it computes can be seen",
@@ -92,17 +164,11 @@ impl<'a> Plan<'a> {
         let mut placed = Vec::new();
         for unit in units {
             let kernels = unit.kernels;
-            if let Some(size) = kernels.sizes.first() {
-                let message =
-                    format!("{} has the dynamic size {}, which launchers do not pass", kernels.name, size.name);
-                let error = wrong(message).help("launch it by warploom::runtime, which takes the size from the arrays");
-                return Err(error.help("or build it at each of the sizes"));
-            }
-            same_arguments(first.kernels, unit.kernels)?;
-            unit.kernels.kernels.iter().try_for_each(|kernel| complete(unit.kernels, kernel))?;
+            same_arguments(first.kernels, kernels)?;
+            kernels.kernels.iter().try_for_each(|kernel| complete(unit.kernels, kernel))?;
             plain(unit.ptx)?;
             unit.cubin.map_or(Ok(()), plain)?;
-            let own: Shapes = unit.kernels.args.iter().map(|arg| arg.shape.clone()).collect();
+            let own = Shapes::of(kernels, &arguments, &sizes)?;
             let shape = shapes.iter().position(|s| *s == own).unwrap_or(shapes.len());
             if shape == shapes.len() {
                 shapes.push(own);
@@ -118,6 +184,12 @@ impl<'a> Plan<'a> {
                 shape,
             });
         }
+        // Shapes for one value are preferred to those for many.
+        let mut order: Vec<usize> = (0..shapes.len()).collect();
+        order.sort_by_key(|at| !shapes[*at].is_fixed);
+        placed.iter_mut().for_each(|p| p.shape = order.iter().position(|at| *at == p.shape).unwrap_or(p.shape));
+        let shapes: Vec<Shapes> = order.into_iter().map(|at| shapes[at].clone()).collect();
+        apart(name, &shapes, &arguments)?;
         // The newest chip first: the first unit that a device runs is the best for it.
         placed.sort_by_key(|p| (p.shape, std::cmp::Reverse(p.chip)));
         for pair in placed.windows(2) {
@@ -126,12 +198,18 @@ impl<'a> Plan<'a> {
                 return Err(wrong(format!("two units of {name} are for {target} and the same shapes")));
             }
         }
-        Ok(Plan { arguments, shapes, units: placed })
+        Ok(Plan { arguments, sizes, shapes, units: placed })
     }
 
     /// The largest of a number that each unit has, and at least 1: arrays in C have an element.
     pub(super) fn most(&self, of: impl Fn(&Kernels) -> usize) -> usize {
         self.units.iter().map(|p| of(p.kernels())).max().unwrap_or(0).max(1)
+    }
+
+    /// The number in the plan of a size of a unit.
+    pub(super) fn size(&self, kernels: &Kernels, number: usize) -> usize {
+        let name = kernels.sizes.get(number).map(|size| &size.name);
+        self.sizes.iter().position(|size| Some(&size.name) == name).unwrap_or(0)
     }
 
     /// Whether a unit needs memory of the caller's.
@@ -144,17 +222,57 @@ fn wrong(message: String) -> Error {
     Error::input(Code::ArtifactLauncher, message)
 }
 
-fn arguments(kernels: &Kernels) -> Vec<Argument> {
-    let names: Vec<&str> = kernels.args.iter().map(|arg| arg.name.as_str()).collect();
-    let identifiers = names::identifiers(&names);
-    let argument = |(arg, identifier): (&Arg, String)| Argument {
+/// That no two shapes for ranges take the same arrays: the order of the units would decide.
+fn apart(name: &str, shapes: &[Shapes], arguments: &[Argument]) -> Result<()> {
+    let ranges: Vec<&Shapes> = shapes.iter().filter(|s| !s.is_fixed).collect();
+    for (n, first) in ranges.iter().enumerate() {
+        if let Some(second) = ranges[n + 1..].iter().find(|other| first.overlap(other, arguments)) {
+            let words =
+                |s: &Shapes| s.ranges.iter().map(|[low, high, _]| format!("{low}..={high}")).collect::<Vec<_>>();
+            let (first, second) = (words(first).join(", "), words(second).join(", "));
+            let message = format!("units of {name} are for the ranges {first} and {second}, which overlap");
+            return Err(wrong(message).help("build ranges that follow one another, such as 1..=64 and 65..=256"));
+        }
+    }
+    Ok(())
+}
+
+/// The arguments and the dynamic sizes of all units; names in the launcher are those of both together.
+fn arguments(units: &[Unit<'_>]) -> Result<(Vec<Argument>, Vec<Dynamic>)> {
+    let Some(first) = units.first().map(|unit| unit.kernels) else { return Ok((Vec::new(), Vec::new())) };
+    let mut sizes: Vec<&str> = Vec::new();
+    for size in units.iter().flat_map(|unit| &unit.kernels.sizes) {
+        if !sizes.contains(&size.name.as_str()) {
+            sizes.push(&size.name);
+        }
+    }
+    // The size of an argument's outermost extent is the same in every unit that has a dynamic one.
+    let mut of_arguments: Vec<Option<usize>> = vec![None; first.args.len()];
+    for kernels in units.iter().map(|unit| unit.kernels) {
+        for (own, arg) in of_arguments.iter_mut().zip(&kernels.args) {
+            let name = arg.dynamic.and_then(|n| kernels.sizes.get(n)).map(|size| size.name.as_str());
+            let number = name.and_then(|name| sizes.iter().position(|size| *size == name));
+            if number.is_some() && own.is_some() && *own != number {
+                let message = format!("units of one launcher have other sizes for argument {}", arg.name);
+                return Err(wrong(message).help("write a launcher for each"));
+            }
+            *own = own.or(number);
+        }
+    }
+    let names: Vec<&str> = first.args.iter().map(|arg| arg.name.as_str()).chain(sizes.iter().copied()).collect();
+    let mut identifiers = names::identifiers(&names).into_iter();
+    let argument = |((arg, identifier), size): ((&Arg, String), Option<usize>)| Argument {
         name: arg.name.clone(),
         identifier,
         dtype: arg.dtype,
         rank: arg.shape.len(),
         access: arg.access,
+        size,
     };
-    kernels.args.iter().zip(identifiers).map(argument).collect()
+    let own = identifiers.by_ref().take(first.args.len()).collect::<Vec<_>>();
+    let arguments = first.args.iter().zip(own).zip(of_arguments).map(argument).collect();
+    let dynamic = |(name, identifier): (&str, String)| Dynamic { name: name.to_string(), identifier };
+    Ok((arguments, sizes.into_iter().zip(identifiers).map(dynamic).collect()))
 }
 
 fn same_arguments(first: &Kernels, other: &Kernels) -> Result<()> {

@@ -86,14 +86,29 @@ typedef struct tensor_map {
     unsigned box[5];
     int swizzle;
     int promotion;
+    int dynamic;   /* the dimension whose extent is a dynamic size; -1 without one */
+    unsigned size; /* the number of this size */
 } tensor_map;
 
-/* A parameter of a kernel: an address, or the tensor map of the array there. */
+/* What `index` of a parameter counts. */
+enum { OF_ARGUMENTS, OF_WORKSPACE, OF_SIZES };
+
+/* A parameter of a kernel: an address, the tensor map of the array there, or a dynamic size. */
 typedef struct parameter {
-    int from_workspace;    /* whether `index` counts buffers of the workspace; else it counts arguments */
+    int kind;
     unsigned index;
-    const tensor_map *map; /* null for a plain address */
+    const tensor_map *map; /* null for a plain address or a size */
 } parameter;
+
+/* A number of blocks, `times * ceil(size / per)`; `per` is 0 where it is constant. */
+typedef struct follows {
+    unsigned size, times, per;
+} follows;
+
+/* The values of a dynamic size. */
+typedef struct size_range {
+    int64_t low, high, by;
+} size_range;
 
 typedef struct kernel {
     const char *entry;
@@ -105,6 +120,7 @@ typedef struct kernel {
     int dependent;  /* it waits for the kernel in front of it in the stream, and may be launched before that one's end */
     unsigned parameter_count;
     const parameter *parameters;
+    follows clips[3]; /* the blocks with work, of `grid` */
 } kernel;
 
 /* A program for one set of shapes and the chips that run it. */
@@ -125,6 +141,10 @@ typedef struct unit {
 
 const vec_add_shapes vec_add_all_shapes[VEC_ADD_SHAPES] = {
     {{1024}, {1024}, {1024}},
+};
+
+static const size_range ranges[VEC_ADD_SHAPES][1] = {
+    {{1, 1, 1}},
 };
 
 /* vec_add for sm_80 */
@@ -172,13 +192,13 @@ static const char *const ptx_0[] = {
 };
 
 static const parameter parameters_0_0[] = {
-    {0, 0, NULL},
-    {0, 1, NULL},
-    {0, 2, NULL},
+    {OF_ARGUMENTS, 0, NULL},
+    {OF_ARGUMENTS, 1, NULL},
+    {OF_ARGUMENTS, 2, NULL},
 };
 static const uint64_t workspace_0[] = {0};
 static const kernel kernels_0[] = {
-    {"vec_add", {8, 1, 1}, {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 3, parameters_0_0},
+    {"vec_add", {8, 1, 1}, {128, 1, 1}, {1, 1, 1}, 0, 0, 0, 3, parameters_0_0, {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}},
 };
 
 static const unit units[] = {
@@ -187,14 +207,15 @@ static const unit units[] = {
 };
 
 
-enum { CUBIN_PIECE = 1000, ARGUMENTS = 3, UNITS = 1, MOST_KERNELS = 1, MOST_PARAMETERS = 3 };
+enum { CUBIN_PIECE = 1000, ARGUMENTS = 3, SIZES = 0, UNITS = 1, MOST_KERNELS = 1, MOST_PARAMETERS = 3 };
 
 /* 3. Loading and launching. */
 
-/* A tensor map as the driver encoded it for an address; its place in `storage` is a multiple of 64. */
+/* A tensor map as the driver encoded it for an address and a size; its place in `storage` is a multiple of 64. */
 typedef struct encoded_map {
     int known;
     unsigned long long address;
+    uint64_t extent; /* the dynamic one */
     unsigned char storage[TENSOR_MAP_BYTES + TENSOR_MAP_ALIGN];
 } encoded_map;
 
@@ -269,6 +290,7 @@ const char *vec_add_error(int code) {
     case VEC_ADD_ERROR_DRIVER: return "vec_add: there is no CUDA driver, or it is older than the kernels need (CUDA 11.8 for clusters, 12.0 for tensor maps)";
     case VEC_ADD_ERROR_MEMORY: return "vec_add: the host has no memory left";
     case VEC_ADD_ERROR_NULL: return "vec_add: a pointer is null";
+    case VEC_ADD_ERROR_SIZE: return "vec_add: a size has a value that these kernels do not take; there are kernels for a [1024], b [1024], c [1024]";
     case VEC_ADD_ERROR_POOLS: return "vec_add: the device or its driver has no memory pools, in which a stream allocates: launch with workspace of your own";
     default: break;
     }
@@ -335,10 +357,9 @@ static unsigned attributes_of(const kernel *k, launch_attribute *attributes) {
     return count;
 }
 
-static void configure(const kernel *k, unsigned grid_x, void *stream, launch_attribute *attributes, launch_config *config) {
+static void configure(const kernel *k, const unsigned *grid, void *stream, launch_attribute *attributes, launch_config *config) {
     memset(config, 0, sizeof *config);
-    memcpy(config->grid, k->grid, sizeof k->grid);
-    config->grid[0] = grid_x;
+    memcpy(config->grid, grid, sizeof config->grid);
     memcpy(config->block, k->block, sizeof k->block);
     config->shared_bytes = k->shared_bytes;
     config->stream = stream;
@@ -354,7 +375,7 @@ static int resident_grid(const vec_add_kernels *kernels, const kernel *k, loaded
     if (k->cluster[0] * k->cluster[1] * k->cluster[2] > 1) {
         launch_attribute attributes[2];
         launch_config config;
-        configure(k, k->grid[0], NULL, attributes, &config);
+        configure(k, k->grid, NULL, attributes, &config);
         code = d->cuOccupancyMaxActiveClusters(&count, loaded->function, &config);
         resident = (unsigned)count * k->cluster[0];
     } else {
@@ -410,14 +431,27 @@ static int load_module(const vec_add_kernels *kernels, const unit *u, void **mod
     return code;
 }
 
+/* Whether the kernels of shapes `at` take these, and the dynamic sizes that these have. */
+static int sizes_of(unsigned at, const vec_add_shapes *given, int64_t *sizes) {
+    vec_add_shapes known = vec_add_all_shapes[at];
+    int n;
+    (void)sizes;
+    for (n = 0; n < SIZES; n++) {
+        const size_range *range = &ranges[at][n];
+        if (sizes[n] < range->low || sizes[n] > range->high || sizes[n] % range->by != 0) return 0;
+    }
+    return memcmp(&known, given, sizeof known) == 0;
+}
+
 int vec_add_find(vec_add_kernels *kernels, const vec_add_shapes *shapes, vec_add_variant **variant) {
     vec_add_variant *found = NULL;
+    int64_t sizes[1] = {0};
     unsigned n;
     int code = 0;
     if (variant != NULL) *variant = NULL;
     if (kernels == NULL || shapes == NULL || variant == NULL) return VEC_ADD_ERROR_NULL;
-    for (n = 0; n < VEC_ADD_SHAPES; n++) {
-        if (memcmp(&vec_add_all_shapes[n], shapes, sizeof *shapes) == 0) found = &kernels->variants[n];
+    for (n = 0; n < VEC_ADD_SHAPES && found == NULL; n++) {
+        if (sizes_of(n, shapes, sizes)) found = &kernels->variants[n];
     }
     if (found == NULL) return VEC_ADD_ERROR_SHAPE;
     if (found->chosen == NULL) return VEC_ADD_ERROR_CHIP;
@@ -438,42 +472,67 @@ size_t vec_add_workspace_bytes(const vec_add_variant *variant) {
     return variant == NULL ? 0 : (size_t)variant->chosen->workspace_bytes;
 }
 
-/* The tensor map of the array at an address: encoded anew where the address is another one than in the launch before. */
-static int encode(const driver *d, const tensor_map *map, unsigned long long address, encoded_map *encoded, void **value) {
+/* The tensor map of the array at an address: encoded anew where the address or the size is another one than in the launch before. */
+static int encode(const driver *d, const tensor_map *map, unsigned long long address, const int64_t *sizes, encoded_map *encoded,
+                  void **value) {
     static const unsigned ones[5] = {1, 1, 1, 1, 1};
+    uint64_t extents[5], extent = map->dynamic < 0 ? 0 : (uint64_t)sizes[map->size];
     size_t past = (size_t)(uintptr_t)encoded->storage % TENSOR_MAP_ALIGN;
     int code;
     *value = encoded->storage + (TENSOR_MAP_ALIGN - past) % TENSOR_MAP_ALIGN;
-    if (encoded->known && encoded->address == address) return 0;
-    code = d->cuTensorMapEncodeTiled(*value, map->data_type, map->rank, (void *)(uintptr_t)address, map->extents, map->strides,
+    if (encoded->known && encoded->address == address && encoded->extent == extent) return 0;
+    memcpy(extents, map->extents, sizeof extents);
+    if (map->dynamic >= 0) extents[map->dynamic] = extent;
+    code = d->cuTensorMapEncodeTiled(*value, map->data_type, map->rank, (void *)(uintptr_t)address, extents, map->strides,
                                      map->box, ones, 0, map->swizzle, map->promotion, 0);
     encoded->known = code == 0;
     encoded->address = address;
+    encoded->extent = extent;
     return code;
 }
 
-static int launch_kernel(const driver *d, const unit *u, const kernel *k, loaded_kernel *loaded, void *stream,
+/* The blocks with work at these sizes, of a kernel that is launched with at most `grid_x` in x. */
+static void clip(const kernel *k, unsigned grid_x, const int64_t *sizes, unsigned *grid) {
+    int n;
+    memcpy(grid, k->grid, sizeof k->grid);
+    grid[0] = grid_x;
+    for (n = 0; n < 3; n++) {
+        const follows *f = &k->clips[n];
+        if (f->per > 0) {
+            int64_t blocks = f->times * ((sizes[f->size] + f->per - 1) / f->per);
+            if (blocks < grid[n]) grid[n] = blocks < 1 ? 1 : (unsigned)blocks;
+        }
+    }
+}
+
+static int launch_kernel(const driver *d, const unit *u, const kernel *k, loaded_kernel *loaded, void *stream, const int64_t *sizes,
                          const unsigned long long *arguments, unsigned long long workspace) {
     unsigned long long addresses[MOST_PARAMETERS];
+    unsigned numbers[MOST_PARAMETERS], grid[3], n;
     void *values[MOST_PARAMETERS];
-    unsigned n;
     for (n = 0; n < k->parameter_count; n++) {
         const parameter *p = &k->parameters[n];
-        addresses[n] = p->from_workspace ? workspace + u->workspace[p->index] : arguments[p->index];
+        if (p->kind == OF_SIZES) {
+            numbers[n] = (unsigned)(sizes[p->index] / ranges[u->shape][p->index].by);
+            values[n] = &numbers[n];
+            continue;
+        }
+        addresses[n] = p->kind == OF_WORKSPACE ? workspace + u->workspace[p->index] : arguments[p->index];
         values[n] = &addresses[n];
         if (p->map != NULL) {
-            int code = encode(d, p->map, addresses[n], &loaded->maps[n], &values[n]);
+            int code = encode(d, p->map, addresses[n], sizes, &loaded->maps[n], &values[n]);
             if (code != 0) return code;
         }
     }
+    clip(k, loaded->grid_x, sizes, grid);
     if (loaded->extended) {
         launch_attribute attributes[2];
         launch_config config;
-        configure(k, loaded->grid_x, stream, attributes, &config);
+        configure(k, grid, stream, attributes, &config);
         return d->cuLaunchKernelEx(&config, loaded->function, values, NULL);
     }
-    return d->cuLaunchKernel(loaded->function, loaded->grid_x, k->grid[1], k->grid[2], k->block[0], k->block[1], k->block[2],
-                             k->shared_bytes, stream, values, NULL);
+    return d->cuLaunchKernel(loaded->function, grid[0], grid[1], grid[2], k->block[0], k->block[1], k->block[2], k->shared_bytes, stream,
+                             values, NULL);
 }
 
 int vec_add_launch(vec_add_variant *variant, struct CUstream_st *stream,
@@ -481,11 +540,16 @@ int vec_add_launch(vec_add_variant *variant, struct CUstream_st *stream,
         unsigned long long b,
         unsigned long long c, unsigned long long workspace) {
     unsigned long long arguments[3];
+    int64_t sizes[1] = {0};
     const unit *u;
     unsigned n;
-    int code = 0;
+    int size, code = 0;
     if (variant == NULL) return VEC_ADD_ERROR_NULL;
     u = variant->chosen;
+    for (size = 0; size < SIZES; size++) {
+        const size_range *range = &ranges[u->shape][size];
+        if (sizes[size] < range->low || sizes[size] > range->high || sizes[size] % range->by != 0) return VEC_ADD_ERROR_SIZE;
+    }
     arguments[0] = a;
     arguments[1] = b;
     arguments[2] = c;
@@ -495,7 +559,7 @@ int vec_add_launch(vec_add_variant *variant, struct CUstream_st *stream,
     }
     if (u->workspace_bytes > 0 && (workspace == 0 || workspace % WORKSPACE_ALIGN != 0)) return VEC_ADD_ERROR_WORKSPACE;
     for (n = 0; n < u->kernel_count && code == 0; n++) {
-        code = launch_kernel(&variant->owner->api, u, &u->kernels[n], &variant->kernels[n], stream, arguments, workspace);
+        code = launch_kernel(&variant->owner->api, u, &u->kernels[n], &variant->kernels[n], stream, sizes, arguments, workspace);
     }
     return code;
 }
@@ -519,4 +583,13 @@ int vec_add_launch_ordered(vec_add_variant *variant, struct CUstream_st *stream,
     code = vec_add_launch(variant, stream, a, b, c, workspace);
     freed = d->cuMemFreeAsync(workspace, stream);
     return code != 0 ? code : freed;
+}
+
+int vec_add_dispatch(vec_add_kernels *kernels, const vec_add_shapes *shapes, struct CUstream_st *stream,
+        unsigned long long a,
+        unsigned long long b,
+        unsigned long long c) {
+    vec_add_variant *variant = NULL;
+    int code = vec_add_find(kernels, shapes, &variant);
+    return code != 0 ? code : vec_add_launch_ordered(variant, stream, a, b, c);
 }

@@ -67,7 +67,8 @@ enum {
     VEC_ADD_ERROR_DRIVER = -6,    /* the driver's library is not found, or is older than the kernels need */
     VEC_ADD_ERROR_MEMORY = -7,    /* the host has no memory left */
     VEC_ADD_ERROR_NULL = -8,      /* a pointer that must not be null is null */
-    VEC_ADD_ERROR_POOLS = -9      /* the device or its driver has no memory pools, which vec_add_launch_ordered needs */
+    VEC_ADD_ERROR_POOLS = -9,     /* the device or its driver has no memory pools, which vec_add_launch_ordered needs */
+    VEC_ADD_ERROR_SIZE = -10      /* a dynamic size has a value that the kernels do not take */
 };
 
 /* The shapes that there are kernels for, on one chip or another. */
@@ -100,6 +101,13 @@ int vec_add_launch(vec_add_variant *variant, struct CUstream_st *stream,
 /* As vec_add_launch, with workspace that is allocated in the stream before the kernels and freed there after them (cuMemAllocAsync and
    cuMemFreeAsync, CUDA 11.2). Nothing waits for the stream; a stream that is being captured takes both as nodes of the graph. */
 int vec_add_launch_ordered(vec_add_variant *variant, struct CUstream_st *stream,
+        unsigned long long a,
+        unsigned long long b,
+        unsigned long long c);
+
+/* vec_add_find and vec_add_launch_ordered. The first call for kernels loads their module, which a stream that is being captured
+   refuses. */
+int vec_add_dispatch(vec_add_kernels *kernels, const vec_add_shapes *shapes, struct CUstream_st *stream,
         unsigned long long a,
         unsigned long long b,
         unsigned long long c);

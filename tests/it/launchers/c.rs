@@ -1,7 +1,7 @@
 //! The launcher in C: compiled by the C compiler, loaded into this process, and run against the mock driver, whose kernels the
 //! simulator interprets. What it asks of the driver is compared with what the runtime asks.
 
-use super::{add, example, unit};
+use super::{add, example, rows, unit};
 use crate::driver::mock::{Age, Mock, aged, alone};
 use crate::driver::{self, interpret};
 use libloading::Library;
@@ -26,6 +26,8 @@ type Find = unsafe extern "C" fn(*mut c_void, *const i64, *mut *mut c_void) -> i
 type Bytes = unsafe extern "C" fn(*const c_void) -> usize;
 type Launch = unsafe extern "C" fn(*mut c_void, *mut c_void, u64, u64, u64, u64) -> i32;
 type LaunchOrdered = unsafe extern "C" fn(*mut c_void, *mut c_void, u64, u64, u64) -> i32;
+type LaunchSized = unsafe extern "C" fn(*mut c_void, *mut c_void, i64, u64, u64, u64, u64) -> i32;
+type Dispatch = unsafe extern "C" fn(*mut c_void, *const i64, *mut c_void, u64, u64, u64) -> i32;
 type Text = unsafe extern "C" fn(i32) -> *const c_char;
 
 /// Runs a compiler with all its warnings as errors.
@@ -100,6 +102,20 @@ impl Launcher {
         let launch: LaunchOrdered = self.function("launch_ordered");
         // SAFETY: as above.
         self.answer(unsafe { launch(variant, device.raw_stream(), at[0], at[1], at[2]) })
+    }
+}
+
+impl Launcher {
+    fn launch_sized(&self, variant: *mut c_void, device: &Device, m: i64, at: [u64; 3]) -> Result<(), (i32, String)> {
+        let launch: LaunchSized = self.function("launch");
+        // SAFETY: as above; the program has no workspace.
+        self.answer(unsafe { launch(variant, device.raw_stream(), m, at[0], at[1], at[2], 0) })
+    }
+
+    fn dispatch(&self, shapes: &[i64], device: &Device, at: [u64; 3]) -> Result<(), (i32, String)> {
+        let dispatch: Dispatch = self.function("dispatch");
+        // SAFETY: the shapes are as many numbers as the structure has.
+        self.answer(unsafe { dispatch(self.kernels, shapes.as_ptr(), device.raw_stream(), at[0], at[1], at[2]) })
     }
 }
 
@@ -214,6 +230,75 @@ fn the_launcher_in_c_does_what_the_runtime_does() {
     });
 }
 
+/// A launch at a value of a dynamic size has the grid, the tensor maps and the parameters of the runtime's launch at this value.
+#[test]
+fn sizes_decide_grids_and_tensor_maps() {
+    alone("", |mock| {
+        let all = [rows("1..=64", "sm_80"), rows("65..=256", "sm_90a"), rows("100", "sm_90a")];
+        assert!(all[..2].iter().all(|k| k.workspace.is_empty() && k.kernels.len() == 1));
+        let device = Device::open(0).unwrap();
+        let launcher = Launcher::new("gemm", &all.each_ref().map(unit)).unwrap();
+        let lines = |mock: &Mock, name: &str| -> Vec<String> {
+            mock.journal().into_iter().filter(|line| line.starts_with(name)).collect()
+        };
+        let mut grids = Vec::new();
+        for m in [1, 17, 64, 65, 100, 129, 256] {
+            let own = &all[match m {
+                100 => 2,
+                65.. => 1,
+                _ => 0,
+            }];
+            let fixed = if own.sizes.is_empty() { own.clone() } else { own.at(&[m]).unwrap() };
+            let buffers = buffers(&device, &fixed);
+            let (at, shapes) = ([0, 1, 2].map(|n: usize| buffers[n].address()), shapes(&fixed));
+            let program = device.load(own).unwrap();
+            mock.journal();
+            program.launch(&buffers.iter().collect::<Vec<_>>()).unwrap();
+            let journal = mock.journal();
+            let wanted = |name: &str| journal.iter().filter(|l| l.starts_with(name)).cloned().collect::<Vec<_>>();
+            let (launched, maps) = (wanted("cuLaunchKernel"), wanted("cuTensorMapEncodeTiled"));
+            let variant = launcher.find(&shapes).unwrap();
+            mock.journal();
+            launcher.launch_sized(variant, &device, m, at).unwrap();
+            let journal = mock.journal();
+            let found = |name: &str| journal.iter().filter(|l| l.starts_with(name)).cloned().collect::<Vec<_>>();
+            assert_eq!(found("cuLaunchKernel"), launched, "M = {m}");
+            let encoded = found("cuTensorMapEncodeTiled");
+            assert!(encoded.iter().all(|map| maps.contains(map)), "M = {m}: {encoded:?} {maps:?}");
+            let extent = format!("[64, {m}]");
+            assert_eq!(maps.is_empty(), encoded.iter().all(|map| !map.contains(&extent)), "M = {m}: {encoded:?}");
+            // What is kept is of the same addresses and the same size.
+            launcher.dispatch(&shapes, &device, at).unwrap();
+            let again = mock.journal();
+            assert!(
+                again.iter().all(|line| !line.starts_with("cuTensorMap") && !line.starts_with("cuModule")),
+                "{again:?}"
+            );
+            assert_eq!(again.iter().filter(|l| l.starts_with("cuLaunchKernel")).cloned().collect::<Vec<_>>(), launched);
+            grids.push(launched[0].split(" block ").next().unwrap_or_default().to_string());
+            device.synchronize().unwrap();
+        }
+        grids.dedup();
+        assert!(grids.len() > 3, "{grids:?}");
+        assert_eq!(lines(mock, "cuModuleLoadData"), [""; 0]);
+        let few = launcher.find(&[10, 64, 64, 64, 10, 64]).unwrap();
+        for m in [0, -1, 65] {
+            let (code, text) = launcher.launch_sized(few, &device, m, [256; 3]).unwrap_err();
+            assert!(
+                code == SIZE && text.contains("a size has a value that these kernels do not take"),
+                "{code} {text}"
+            );
+        }
+        for wrong in
+            [[257, 64, 64, 64, 257, 64], [10, 64, 64, 64, 11, 64], [10, 65, 64, 64, 10, 64], [0, 64, 64, 64, 0, 64]]
+        {
+            let (code, text) = launcher.find(&wrong).unwrap_err();
+            assert!(code == SHAPE && text.contains("a [1..=64, 64]"), "{code} {text}");
+            assert_eq!(launcher.dispatch(&wrong, &device, [256; 3]).unwrap_err().0, SHAPE);
+        }
+    });
+}
+
 /// Of kernels that do nothing here, what is asked of the driver alone.
 #[test]
 fn limits_are_raised_as_the_runtime_raises_them() {
@@ -247,6 +332,7 @@ const WORKSPACE: i32 = -4;
 const DRIVER: i32 = -6;
 const NULL: i32 = -8;
 const POOLS: i32 = -9;
+const SIZE: i32 = -10;
 
 #[test]
 fn kernels_are_chosen_by_chip_and_by_shapes() {

@@ -24,6 +24,12 @@ fn add(size: i64, target: &str) -> Kernels {
     compile(&text.parse().unwrap()).unwrap()
 }
 
+/// A GEMM of dynamic M, 64 columns and k of 64, with recommended steps.
+fn rows(range: &str, target: &str) -> Kernels {
+    let text = format!("gemm {range}x64x64 f16>f32>f16 NT\ntarget {target}\nrecommend\n");
+    compile(&text.parse().unwrap()).unwrap()
+}
+
 fn unit(kernels: &Kernels) -> Unit<'_> {
     Unit { kernels, ptx: "kernels.ptx", cubin: None }
 }

@@ -1,6 +1,6 @@
 //! What is written: the launchers that are part of the repository, and units that no launcher is written for.
 
-use super::{add, example, unit};
+use super::{add, example, rows, unit};
 use crate::cases::golden;
 use warploom::Kernels;
 use warploom::artifact::launcher::{Unit, c, rust_cudarc, rust_warploom};
@@ -25,6 +25,16 @@ fn the_launchers_of_the_examples_are_what_is_written() {
     };
     files("gemm", &gemm);
     files("split", &split);
+    let ranges = [rows("1..=64", "sm_80"), rows("65..=256", "sm_90a")];
+    let units: Vec<Unit> = ranges
+        .iter()
+        .zip(["rows_64.ptx", "rows_256.ptx"])
+        .map(|(kernels, ptx)| Unit { kernels, ptx, cubin: None })
+        .collect();
+    let folder = "../../examples/launch/kernels";
+    units.iter().for_each(|unit| golden(&format!("{folder}/{}", unit.ptx), unit.kernels.ptx()));
+    golden(&format!("{folder}/rows_cudarc.rs"), &rust_cudarc("rows", &units).unwrap());
+    golden(&format!("{folder}/rows_warploom.rs"), &rust_warploom("rows", &units).unwrap());
     let files = c("vec_add", &[unit(&add(1024, "sm_80"))]).unwrap();
     golden("launchers/vec_add.h", &files.header);
     golden("launchers/vec_add.c", &files.source);
@@ -105,6 +115,30 @@ fn units_of_two_programs_have_no_launcher() {
     let cubin = Unit { cubin: Some("vec_add.cubin"), ..unit(&small) };
     assert_eq!(refusal("sum", &[cubin]), "vec_add.cubin is to have the cubin of sum, and the program has none");
     assert_eq!(refusal("sum", &[path]), "`../vec_add.ptx` is no plain name of a file beside the launcher");
+}
+
+/// Ranges of one launcher do not overlap, and arguments have the same sizes in all units; a unit of fixed shapes is one more.
+#[test]
+fn ranges_of_a_launcher_follow_one_another() {
+    let (few, many, one) = (rows("1..=64", "sm_80"), rows("65..=256", "sm_80"), rows("64", "sm_80"));
+    for units in [vec![unit(&few), unit(&many)], vec![unit(&many), unit(&one), unit(&few)]] {
+        let files = c("gemm", &units).unwrap();
+        assert!(
+            files.header.contains("struct CUstream_st *stream, int64_t m,\n        unsigned long long a"),
+            "{}",
+            files.header
+        );
+        assert!(files.header.contains("a [1..=64, 64], strides [64, 1]"), "{}", files.header);
+        assert!(rust_warploom("gemm", &units).is_ok() && rust_cudarc("gemm", &units).is_ok());
+    }
+    let message = refusal("gemm", &[unit(&few), unit(&rows("64..=128", "sm_90a"))]);
+    assert_eq!(message, "units of gemm are for the ranges 1..=64 and 64..=128, which overlap");
+    let mut other = rows("65..=128", "sm_80");
+    other.sizes[0].name = "N".into();
+    assert_eq!(refusal("gemm", &[unit(&few), unit(&other)]), "units of one launcher have other sizes for argument A");
+    let mut odd = one.clone();
+    odd.args[2].shape[0] = 65;
+    assert_eq!(refusal("gemm", &[unit(&few), unit(&odd)]), "gemm has arrays of several M");
 }
 
 /// The launcher for the runtime of this crate has tensor maps as they are, so a map that the driver has no words for is left to it.

@@ -15,6 +15,11 @@ pub mod split {
     include!("../../kernels/split_cudarc.rs");
 }
 
+/// C = A B^T in f16 for every number of rows up to 256, by a kernel for each of two ranges.
+pub mod rows {
+    include!("../../kernels/rows_cudarc.rs");
+}
+
 /// What goes wrong here.
 pub type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -38,6 +43,18 @@ pub fn product(stream: &Arc<CudaStream>, kernels: &gemm::Kernels, shapes: &gemm:
     let mut c = stream.alloc_zeros::<f16>((shapes.c[0] * shapes.c[1]) as usize)?;
     variant.launch(stream, &a, &b, &mut c)?;
     Ok([stream.clone_dtoh(&a)?, stream.clone_dtoh(&b)?, stream.clone_dtoh(&c)?])
+}
+
+/// Runs the kernels for so many rows on a stream: a dispatch finds the range that has them.
+///
+/// # Errors
+/// As [`product`].
+pub fn rows_product(stream: &Arc<CudaStream>, kernels: &rows::Kernels, count: i64) -> Result<Vec<f16>> {
+    let shapes = rows::Shapes { a: [count, 64], c: [count, 64], ..rows::SHAPES[0] };
+    let (a, b) = (stream.clone_htod(&halves(shapes.a, 1))?, stream.clone_htod(&halves(shapes.b, 2))?);
+    let mut c = stream.alloc_zeros::<f16>((count * 64) as usize)?;
+    kernels.dispatch(&shapes, stream, &a, &b, &mut c)?;
+    Ok(stream.clone_dtoh(&c)?)
 }
 
 /// As [`product`] for kernels that need workspace, which is allocated once and serves every launch on the stream.

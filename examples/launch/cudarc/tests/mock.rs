@@ -32,7 +32,7 @@ mod programs {
 
 use cudarc::driver::CudaContext;
 use half::f16;
-use launch::{gemm, product, recorded, split, split_product, stream};
+use launch::{gemm, product, recorded, rows, rows_product, split, split_product, stream};
 use mock::{Age, alone};
 use std::path::Path;
 
@@ -106,11 +106,40 @@ fn generated_launchers_multiply_on_the_streams_of_cudarc() {
             assert_eq!(refused, gemm::Error::Chip(if chip { 80 } else { 75 }));
         }
 
-        // The runtime of warploom on what cudarc owns.
+        // A value of a dynamic size decides the kernels and their grid. The simulator runs no launch of fewer blocks than a program has.
         mock.configure("");
+        mock.executor(nothing);
+        let context = CudaContext::new(0).unwrap();
+        let (queue, kernels) = (stream(&context).unwrap(), rows::Kernels::load(&context).unwrap());
+        let mut grids = Vec::new();
+        for count in [1, 64, 65, 256] {
+            mock.journal();
+            assert_eq!(rows_product(&queue, &kernels, count).unwrap().len(), (count * 64) as usize);
+            let launched = mock.journal().into_iter().filter(|line| line.starts_with("cuLaunchKernel"));
+            grids.extend(launched.map(|line| line.split(" block ").next().unwrap_or_default().to_string()));
+        }
+        assert_eq!(grids.len(), 4, "{grids:?}");
+        assert!(grids.windows(2).all(|pair| pair[0] != pair[1]), "{grids:?}");
+        let refused = rows_product(&queue, &kernels, 257).unwrap_err().to_string();
+        assert!(refused.contains("or a [65..=256, 64]"), "{refused}");
+        let variant = kernels.variant(&rows::Shapes { a: [2, 64], c: [2, 64], ..rows::SHAPES[0] }).unwrap();
+        let (a, mut c) = (queue.alloc_zeros::<f16>(64 * 64).unwrap(), queue.alloc_zeros::<f16>(64).unwrap());
+        let value = rows::Error::Value { size: "M", given: 65, range: [1, 64, 1] };
+        assert_eq!(variant.launch(&queue, 65, &a, &a, &mut c), Err(value));
+        let size = rows::Error::Size { argument: "C", given: 128, needed: 256 };
+        assert_eq!(variant.launch(&queue, 2, &a, &a, &mut c), Err(size));
+        drop((kernels, queue, a, c, context));
+        interpret::programs(mock, &programs);
+
+        // The runtime of warploom on what cudarc owns.
         let [a, b, c] = runtime::run().unwrap();
         assert!(is_product(&a, &b, &c, 64));
     });
+}
+
+/// A kernel that does nothing.
+extern "C" fn nothing(_: &mock::Launch) -> i32 {
+    0
 }
 
 /// That C is A times the transpose of B.
