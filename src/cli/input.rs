@@ -153,7 +153,7 @@ impl What {
         let records = records(&self.records)?;
         let schedule = match (&self.file, &self.gemm) {
             (Some(file), _) => tune::parse(&text(file)?, target, &records)?,
-            (None, Some(sizes)) if self.weights.is_some() => self.of_weights(&sizes.sizes, target.or(own))?,
+            (None, Some(sizes)) if self.weights.is_some() => self.of_weights(sizes, target.or(own))?,
             (None, Some(sizes)) => {
                 let product = gemm_of(sizes, &self.dtype, &self.layout)?;
                 let target = target.or(own).unwrap_or_else(|| product.default_target());
@@ -259,9 +259,10 @@ impl What {
     }
 
     /// The product of --gemm with --weights, or the kernel that packs these.
-    fn of_weights(&self, sizes: &[i64], target: Option<Target>) -> Result<Schedule> {
+    fn of_weights(&self, GemmSizes { sizes, least }: &GemmSizes, target: Option<Target>) -> Result<Schedule> {
         let target = target.unwrap_or(Target::sm_90a());
         let product = quantized(sizes, &self.dtype, self.weights.as_deref().unwrap_or_default())?;
+        let product = least.map_or(product, |least| product.rows_from(least));
         if self.pack { product.packing()?.schedule(&target) } else { gemm::recommend_quantized(&product, &target) }
     }
 

@@ -33,6 +33,8 @@ pub(super) const ROWS: i64 = 64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quantized {
     sizes: [i64; 3],
+    /// The least m, where m is known at launch alone.
+    least: Option<i64>,
     activations: DType,
     weights: DType,
     group: Option<i64>,
@@ -45,6 +47,7 @@ impl Quantized {
     pub fn new(m: i64, n: i64, k: i64) -> Quantized {
         Quantized {
             sizes: [m, n, k],
+            least: None,
             activations: DType::F16,
             weights: DType::S4,
             group: None,
@@ -75,6 +78,12 @@ impl Quantized {
     #[must_use]
     pub fn zeros(self) -> Quantized {
         Quantized { has_zeros: true, ..self }
+    }
+
+    /// m is known at launch alone: a number of rows of X and C from `least` to the m of [`Quantized::new`].
+    #[must_use]
+    pub fn rows_from(self, least: i64) -> Quantized {
+        Quantized { least: Some(least), ..self }
     }
 
     /// The weights are packed ([`Quantized::packing`]): P replaces W.
@@ -120,13 +129,17 @@ impl Quantized {
             false => (format!("W {w}[{n}, {k}]"), "W[n, q]".to_string()),
         };
         let rows = if self.is_packed { up(n, ROWS) * ROWS } else { n };
+        let (size, m) = match self.least {
+            Some(least) => (format!("size M in {least}..={m}\n"), "M".to_string()),
+            None => (String::new(), m.to_string()),
+        };
         let (zeros, value) = match has_zeros {
             true => (format!("input Z {x}[{groups}, {rows}]\n"), format!("({x}({element}) - Z[q // {group}, n])")),
             false => (String::new(), format!("{x}({element})")),
         };
         te::parse(&format!(
             "program quantized
-             input X {x}[{m}, {k}]
+             {size}input X {x}[{m}, {k}]
              input {input}
              input S {x}[{groups}, {rows}]
              {zeros}D: D[n {rows}, q {k}] {x} = {value}*S[q // {group}, n]
@@ -171,16 +184,17 @@ impl Quantized {
         let [m, n, k] = self.sizes;
         let x = self.activations;
         let spec = GemmSpec::of(m, if self.is_packed { up(n, ROWS) * ROWS } else { n }, k, x, Layout::NT);
-        GemmSpec { acc: DType::F32, epilogue: true, ..spec }
+        GemmSpec { acc: DType::F32, epilogue: true, least_m: self.least, ..spec }
     }
 
     /// The packed product that a program is.
     pub fn describe(program: &Func) -> Option<Quantized> {
         let [x, p, s, .., c] = program.params[..] else { return None };
-        let shape = |id| program.buffer(id).const_shape();
+        let shape = |id| program.largest(program.buffer(id)).const_shape();
         let ([m, k], [groups, _], [_, n]) =
             (shape(x)?[..].try_into().ok()?, shape(s)?[..].try_into().ok()?, shape(c)?[..].try_into().ok()?);
         let q = Quantized::new(m, n, k).activations(program.buffer(x).dtype).weights(program.buffer(p).dtype).packed();
+        let q = program.sizes.first().map_or(q, |size| q.rows_from(size.size.low));
         let q = if groups == 1 { q } else { q.groups(k / i64::max(groups, 1)) };
         let q = if program.params.len() == 5 { q.zeros() } else { q };
         q.program().is_ok_and(|own| own == *program).then_some(q)

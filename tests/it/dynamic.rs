@@ -3,7 +3,7 @@
 use super::cli::{bad, good};
 use warploom::artifact::{Artifact, Variant};
 use warploom::error::Code;
-use warploom::gemm::{Gemm, candidates, recommend};
+use warploom::gemm::{Gemm, Quantized, candidates, recommend, recommend_quantized};
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{self, Mode, Options, Policy};
 use warploom::te::Layout;
@@ -150,6 +150,22 @@ fn epilogues_read_rows_of_dynamic_arrays() {
         let text =
             format!("gemm 1..=130x64x64 f16>f32>f16 NT row_scales bias relu residual\ntarget {target}\nrecommend\n");
         right(&schedule(&text), &[1, 64, 65, 130]);
+    }
+}
+
+#[test]
+fn products_of_packed_weights_run_for_every_number_of_rows() {
+    for (target, zeros) in [(Target::sm_90a(), false), (Target::sm_80(), true)] {
+        let q = Quantized::new(80, 128, 256).groups(128).packed().rows_from(1);
+        let q = if zeros { q.zeros() } else { q };
+        assert_eq!(Quantized::describe(&q.program().unwrap()), Some(q));
+        let schedule = recommend_quantized(&q, &target).unwrap();
+        let text = schedule.to_string();
+        assert!(text.contains("size M in 1..=80") && text.contains("mma"), "{text}");
+        right(&schedule, &[1, 16, 33, 64, 80]);
+        let kernels = compile(&schedule).unwrap();
+        let blocks = |m: i64| kernels.at(&[m]).unwrap().kernels[0].grid.iter().product::<u32>();
+        assert!(blocks(1) <= blocks(80) && kernels.sizes.len() == 1, "{text}");
     }
 }
 

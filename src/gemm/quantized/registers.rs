@@ -7,7 +7,7 @@
 
 use super::{Quantized, ROWS};
 use crate::gemm::epilogue::Accumulators;
-use crate::gemm::grid::{ClusterLoops, walk};
+use crate::gemm::grid::{ClusterLoops, group_of, walk};
 use crate::gemm::operand::Operand;
 use crate::gemm::padding::Padding;
 use crate::gemm::split::{ClusterTile, Combine, PITCH_OF_ELEMENTS, part_loops, shares_out, split_k};
@@ -74,7 +74,7 @@ impl FromRegisters {
             self.pad_conversion(&mut s, q, &padding);
         }
         split_k(&mut s, self.parts, Combine::Cluster);
-        self.nest(&mut s);
+        self.nest(&mut s, q);
         self.operands(&mut s, q, &padding);
         self.epilogue(&mut s, q, &padding);
         if self.stages > 1 {
@@ -100,7 +100,8 @@ impl FromRegisters {
         }
         if self.crops(q, padding) {
             let uneven = [("i", q.sizes[0], self.rows), ("j", q.sizes[1], ROWS)];
-            let uneven = uneven.into_iter().filter(|(_, size, multiple)| size % multiple != 0);
+            let is_open = |side: &str| side == "i" && q.least.is_some();
+            let uneven = uneven.into_iter().filter(|(side, size, multiple)| size % multiple != 0 || is_open(side));
             s.pad("out", uneven.map(|(l, _, multiple)| (format!("out_{l}"), multiple))).made(["acc_out", "C_pad"]);
             s.compute_inline("acc_out");
         }
@@ -116,7 +117,7 @@ impl FromRegisters {
     }
 
     /// The loops of blocks, warpgroups and instructions.
-    fn nest(&self, s: &mut Steps) {
+    fn nest(&self, s: &mut Steps, q: &Quantized) {
         let [_, (cj, jc)] = self.cluster().factors();
         let (tall, io) = if self.tall > 1 { (Some(self.tall), "io") } else { (None, "") };
         s.split("i", [self.rows], ["i0", "in"]);
@@ -126,7 +127,7 @@ impl FromRegisters {
         let [_, part] = part_loops(self.parts, Combine::Cluster);
         s.reorder(present(["i0", "j0", jc, part, "jw", "k0", "kk", io, "jm", "in", "ki"]));
         let mode = if self.persistent { BindMode::Persistent } else { BindMode::Plain };
-        walk(s, "i0", Some(RASTER_GROUP), mode);
+        walk(s, "i0", group_of(&q.product(), RASTER_GROUP), mode);
         s.bind("jw", Axis::Warpgroup);
         if !self.persistent {
             s.launch("tile").grid_dependency(2);

@@ -7,7 +7,7 @@
 use super::{Quantized, ROWS};
 use crate::dtype::DType;
 use crate::gemm::epilogue::Accumulators;
-use crate::gemm::grid::walk;
+use crate::gemm::grid::{group_of, walk};
 use crate::gemm::operand::up;
 use crate::gemm::padding::Padding;
 use crate::gemm::split::{Combine, combine_parts, combining, split_k};
@@ -68,7 +68,7 @@ impl ByWarps {
         let mut s = Steps::new();
         padding.pad(&mut s, "mma");
         split_k(&mut s, self.parts, Combine::Kernel);
-        self.nest(&mut s);
+        self.nest(&mut s, q);
         self.copies(&mut s, q, (sums, padding.pads_result()));
         s.cache_read(sums, "X_s", Scope::Fragment, "X_f").compute_at("X_f", "kk").made(["f0", "f1"]);
         s.split("f0", [MATRIX], ["fm", "fi"]).tensorize("fi", &format!("ldmatrix.row.m16n16.{x}"));
@@ -79,14 +79,14 @@ impl ByWarps {
     }
 
     /// The loops of blocks, warps and instructions.
-    fn nest(&self, s: &mut Steps) {
+    fn nest(&self, s: &mut Steps, q: &Quantized) {
         let [weights, rows, terms] = SHAPE;
         s.split("i", [self.rows / rows, rows], ["i0", "im", "ii"]);
         s.split("j", [WARPS, self.tall, weights], ["j0", "jw", "jm", "ji"]);
         s.split("k", [self.bk / terms, terms], ["k0", "kk", "ki"]);
         let part = if self.parts > 1 { "part" } else { "" };
         s.reorder(present([part, "i0", "j0", "jw", "k0", "kk", "jm", "im", "ji", "ii", "ki"]));
-        walk(s, "i0", Some(RASTER_GROUP), BindMode::Plain);
+        walk(s, "i0", group_of(&q.product(), RASTER_GROUP), BindMode::Plain);
         s.bind("jw", Axis::Warp);
     }
 
