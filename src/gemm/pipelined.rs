@@ -68,10 +68,6 @@ const WARPS: i64 = 8;
 /// Threads of a block.
 const THREADS: i64 = 32 * WARPS;
 
-/// How much longer the longer side of a tile is at most: 320x13312x14533 has 1.97 waves of tiles of 64 x 256, and 1.2 of 128 x 256, 17 % of them
-/// zeros.
-const MOST_RATIO: i64 = 4;
-
 /// k iterations of a part at least.
 const LEAST_ITERATIONS: i64 = 16;
 
@@ -93,8 +89,7 @@ impl Pipelined {
         }
         let all = [1, 2, 4, 8]
             .into_iter()
-            .flat_map(|slices| tiles::all_arrangements(WARPS / slices).map(move |warps| (warps, slices)))
-            .filter(|([rows, columns], _)| rows.max(columns) <= &(MOST_RATIO * rows.min(columns)));
+            .flat_map(|slices| tiles::arrangements(WARPS / slices, [WARP; 2]).map(move |warps| (warps, slices)));
         let device = target.device();
         let multiprocessors = i64::from(device.multiprocessors);
         let candidates = all.flat_map(|(warps, slices)| {
@@ -157,11 +152,6 @@ impl Pipelined {
 
     fn of(spec: &GemmSpec, warps: [i64; 2], slices: i64, pack: [bool; 2]) -> Pipelined {
         let mut p = Pipelined::new(warps, slices, [Route::Vectors; 2]);
-        // Of a long tile every thread copies a vector of the shorter side.
-        let [m, n] = p.block();
-        if m.min(n) * p.terms * slices < 4 * THREADS {
-            p.terms *= 2;
-        }
         for operand in Operand::BOTH {
             let padded = p.padding(spec).pads_operand(operand);
             p.routes[operand as usize] = if pack[operand as usize] || padded && volume(spec) >= LARGE {

@@ -52,6 +52,11 @@ impl Recipe {
         }
     }
 
+    /// Whether warpgroups work in ping-pong.
+    pub fn is_pingpong(&self) -> bool {
+        matches!(self, Recipe::Wgmma(w) if w.is_pingpong())
+    }
+
     /// The cycles that the GEMM takes, comparable between recipes; infinite where a block does not fit on the chip.
     pub fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let device = target.device();

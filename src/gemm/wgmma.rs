@@ -183,8 +183,9 @@ impl Wgmma {
         if spec.m < LEAST_SIDE || !Wgmma::suits(spec, target) {
             return thin;
         }
-        let alone = thin.into_iter().chain(Wgmma::fitted_tiles(spec, target)).collect();
-        let all = Wgmma::with_tiles_alone(Wgmma::of_any_rows(spec, target), alone, spec, target);
+        let fitted = (Wgmma::fitted_tiles(spec, target), tuning::FITTED_GAIN);
+        let all = Wgmma::with_tiles_alone(Wgmma::of_any_rows(spec, target), fitted, spec, target);
+        let all = Wgmma::with_tiles_alone(all, (thin, 1.0), spec, target);
         Wgmma::with_register_tiles(all, spec, target)
     }
 

@@ -95,13 +95,10 @@ fn work(spec: &GemmSpec, tiles: &WarpTiles, target: &Target, device: &Device) ->
     let issue = mma * fetch / tuning::SIMT_ISSUE_SHARE;
     // Latency of a warp that others hide: a scheduler issues from `threads / 128` warps.
     let latency = issue * 128.0 / threads as f64;
-    // A lone block waits for the loads of the next stage where it multiplies a shorter time. On an H100 384x512x608 NT takes 20.0 us in tiles of
-    // 32 x 64 of four warps, 15.0 in tiles of other recipes.
-    let loads = f64::from(device.memory_latency_cycles) / (tiles.bk * slices) as f64;
     Some(Work {
         mma,
         issue,
-        latency: latency.max(loads),
+        latency,
         bubble: tuning::SIMT_LATENCY_WARPS * latency,
         l2_bytes: (bytes * (bm + bn)) as f64,
         l2_share: tuning::SIMT_L2_SHARE,

@@ -20,7 +20,8 @@ const MOST_WITH_EPILOGUE: i64 = 128;
 impl Wgmma {
     /// The tiles, in no order.
     pub(super) fn fitted_tiles(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
-        if spec.batch.is_some() {
+        // One wave at the largest M of a range is a part of one at others.
+        if spec.batch.is_some() || spec.least_m.is_some() {
             return Vec::new();
         }
         let most = if spec.epilogue { MOST_WITH_EPILOGUE } else { MOST_ACCUMULATORS };

@@ -51,15 +51,15 @@ impl Wgmma {
         ranked(works, 1.0, &target.device()).into_iter().map(|(_, w)| w).collect()
     }
 
-    /// These tiles among others, by their cycles.
+    /// These tiles among others, by their cycles: each behind those of which it takes more than a share `gain`.
     pub(super) fn with_tiles_alone(
         mut all: Vec<Wgmma>,
-        alone: Vec<Wgmma>,
+        (alone, gain): (Vec<Wgmma>, f64),
         spec: &GemmSpec,
         target: &Target,
     ) -> Vec<Wgmma> {
         for w in alone {
-            let cycles = w.cycles(spec, target);
+            let cycles = w.cycles(spec, target) / gain;
             let at = all.iter().position(|other| cycles < other.cycles(spec, target)).unwrap_or(all.len());
             all.insert(at, w);
         }

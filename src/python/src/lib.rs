@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use warploom::Schedule;
+use warploom::{DType, Gemm, Schedule};
 use warploom::kernel::Access;
 use warploom::runtime::Program;
 
@@ -130,12 +130,18 @@ fn compile(py: Python<'_>, text: &str) -> PyResult<Kernels> {
     Ok(Kernels { kernels, schedule, loaded: Mutex::default() })
 }
 
-/// Kernels of a matrix product with recommended steps: C[m, n] = A B. `dtype` is the type of the inputs (`f16`) or has those of the accumulators
-/// and of C, too (`f16>f32>f32`); `layout` has a letter for A and one for B, N as it is and T transposed.
+/// Kernels of a matrix product with recommended steps: C[m, n] = A B. `dtype` is the type of the inputs (`f16`: sums in f32,
+/// C in f16) or has those of the accumulators and of C, too (`f16>f32>f32`); `layout` has a letter for A and one for B, N as it is and T transposed.
 #[pyfunction]
 #[pyo3(signature = (m, n, k, dtype = "f16", layout = "NN", target = "sm_90a"))]
 fn gemm(py: Python<'_>, m: u64, n: u64, k: u64, dtype: &str, layout: &str, target: &str) -> PyResult<Kernels> {
-    compile(py, &format!("gemm {m}x{n}x{k} {dtype} {layout}\ntarget {target}\nrecommend\n"))
+    // In a program's line one type is that of the sums, too.
+    let of_inputs = |inputs| {
+        let gemm = Gemm::new(1, 1, 1).of(inputs);
+        format!("{}>{}>{}", gemm.spec().a, gemm.spec().acc, gemm.spec().out)
+    };
+    let types = DType::parse(dtype).map_or_else(|| dtype.to_string(), of_inputs);
+    compile(py, &format!("gemm {m}x{n}x{k} {types} {layout}\ntarget {target}\nrecommend\n"))
 }
 
 /// Compiles scheduled loop nests to PTX, and runs them on the simulator or on a GPU.

@@ -45,6 +45,16 @@ class Simulated(unittest.TestCase):
             warploom.gemm(64, 64, 64, target=target)(a, b, c)
             np.testing.assert_array_equal(c, a @ b)
 
+    def test_sums_of_halves_are_of_f32(self):
+        random = np.random.default_rng(2)
+        a, b = (random.integers(-15, 16, (64, 64)).astype("f2") for _ in range(2))
+        c = np.zeros((64, 64), "f2")
+        warploom.gemm(64, 64, 64, "f16", target="sm_80")(a, b, c)
+        exact = a.astype("f4") @ b.astype("f4")
+        # Halves hold every whole number up to 2048: beyond it, only a sum that is rounded once is this one.
+        self.assertGreater(np.abs(exact).max(), 2048)
+        np.testing.assert_array_equal(c, exact.astype("f2"))
+
     def test_arrays_that_do_not_fit_are_refused(self):
         kernels = warploom.compile(VEC_ADD)
         a, c = np.zeros(1024, "f4"), np.zeros(1024, "f4")
