@@ -410,10 +410,10 @@ mod tests {
         (shares.iter().map(|share| share.ln()).sum::<f64>() / shares.len() as f64).exp()
     }
 
-    /// The values are not those at which candidates were compared.
+    /// The values are not those at which candidates were compared. On Hopper the schedules for one M have tiles of one wave, which no range has.
     #[test]
     fn the_predicted_loss_at_any_m_is_bounded() {
-        for (target, one, six, least) in [(Target::sm_90a(), 0.5, 0.9, 0.65), (Target::sm_80(), 0.5, 0.9, 0.65)] {
+        for (target, one, six, least) in [(Target::sm_90a(), 0.5, 0.9, 0.5), (Target::sm_80(), 0.5, 0.9, 0.65)] {
             let spec = *open(DType::F16, [8192, 4096, 4096]).spec();
             let model = Model::new(&spec, (1, 8192), ENDS_PER_OCTAVE, &target);
             let all = [1, 2, 4, 6].map(|most| shares(&model, most, &target));

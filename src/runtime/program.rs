@@ -374,7 +374,7 @@ impl Program {
     ) -> Result<()> {
         let at = self.raw(addresses, sizes)?;
         match workspace {
-            Workspace::Loaded => self.enqueue(stream, at, &self.own_workspace()?),
+            Workspace::Loaded => self.enqueue(stream, at, self.own_workspace()?),
             Workspace::StreamOrdered => self.enqueue_ordered(stream, at),
             Workspace::Buffer(_) if self.needs.is_empty() => self.enqueue(stream, at, &[]),
             Workspace::Buffer(buffer) => {

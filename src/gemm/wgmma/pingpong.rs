@@ -151,10 +151,10 @@ mod tests {
         assert!(reason.contains("of 2 warpgroups in ping-pong: 1568 blocks in 11.88 waves"), "{reason}");
     }
 
-    /// The names of the candidates with swapped operands and their places.
+    /// The names of the ping-pong candidates with swapped operands and their places.
     fn swapped(gemm: &Gemm) -> Vec<(usize, String)> {
         let names = candidates(gemm, &Target::sm_90a()).unwrap().into_iter().map(|(name, _)| name);
-        names.enumerate().filter(|(_, name)| name.ends_with("A and B swapped")).collect()
+        names.enumerate().filter(|(_, name)| name.ends_with("in ping-pong, A and B swapped")).collect()
     }
 
     #[test]
