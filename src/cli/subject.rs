@@ -237,6 +237,7 @@ impl Subject {
     ///
     /// # Errors
     /// Those of [`Func::at`].
+    #[cfg(any(feature = "runtime", test))]
     pub fn program(&self) -> Result<Func> {
         at(&self.schedule.program, &self.at)
     }
