@@ -25,7 +25,7 @@ const WORTH: f64 = 0.005;
 /// The weight of the cycles themselves beside the squared loss: candidates without a loss are ordered by their cycles.
 const TIE: f64 = 1e-4;
 
-/// The logarithm of a ratio that stands for a tile that does not fit.
+/// The logarithm of the ratio of cycles of a tile that does not fit on the chip, in place of infinity.
 const FAR: f64 = 20.0;
 
 /// A range of a dynamic M with the schedule for it.
@@ -393,14 +393,16 @@ mod tests {
         assert_eq!((range.low, range.high, &range.schedule), (64, 64, &recommend(&gemm, &target).unwrap()));
     }
 
-    /// The predicted speeds over those of the schedules for each M alone, at so many values of M on a logarithmic scale.
-    fn shares(model: &Model, most: usize, target: &Target) -> Vec<f64> {
+    /// The predicted speeds over those of the schedules for each M alone, or of tiles that a range may have, at 120 values of M on a logarithmic
+    /// scale.
+    fn shares(model: &Model, most: usize, target: &Target, least_m: Option<i64>) -> Vec<f64> {
         let (parts, mut rng) = (model.chosen(most), fastrand::Rng::with_seed(5));
         let share = |_| {
             let m = (rng.f64() * (model.spec.m as f64 + 0.5).ln()).exp().round() as i64;
             let at = |spec: &GemmSpec| GemmSpec { m, least_m: None, ..*spec };
             let part = parts.iter().find(|part| model.bounds(**part).1 >= m).unwrap();
-            let alone = offered(&at(&model.spec), target, 1)[0].cycles(&at(&model.spec), target);
+            let alone =
+                offered(&GemmSpec { least_m, ..at(&model.spec) }, target, 1)[0].cycles(&at(&model.spec), target);
             (alone / model.recipe(*part).cycles(&at(&model.spec), target)).min(1.0)
         };
         (0..120).map(share).collect()
@@ -410,17 +412,21 @@ mod tests {
         (shares.iter().map(|share| share.ln()).sum::<f64>() / shares.len() as f64).exp()
     }
 
-    /// The values are not those at which candidates were compared. On Hopper the schedules for one M have tiles of one wave, which no range has.
+    /// The values are not those at which candidates were compared. No range has tiles of one wave, which the schedules for one M have on Hopper:
+    /// beside these six ranges lose more.
     #[test]
     fn the_predicted_loss_at_any_m_is_bounded() {
-        for (target, one, six, least) in [(Target::sm_90a(), 0.5, 0.9, 0.5), (Target::sm_80(), 0.5, 0.9, 0.65)] {
+        for (target, one, six, least) in [(Target::sm_90a(), 0.5, 0.9, 0.65), (Target::sm_80(), 0.5, 0.9, 0.65)] {
             let spec = *open(DType::F16, [8192, 4096, 4096]).spec();
             let model = Model::new(&spec, (1, 8192), ENDS_PER_OCTAVE, &target);
-            let all = [1, 2, 4, 6].map(|most| shares(&model, most, &target));
+            let all = [1, 2, 4, 6].map(|most| shares(&model, most, &target, Some(1)));
             let means = all.each_ref().map(|shares| mean(shares));
             assert!(means.windows(2).all(|pair| pair[1] > 0.99 * pair[0]), "{target}: {means:?}");
             let worst = all[3].iter().copied().fold(1.0, f64::min);
             assert!(means[0] > one && means[3] > six && worst > least, "{target}: {means:?}, {worst}");
+            let alone = shares(&model, 6, &target, None);
+            let worst = alone.iter().copied().fold(1.0, f64::min);
+            assert!(mean(&alone) > six && worst > 0.5, "{target}: {}, {worst}", mean(&alone));
         }
     }
 

@@ -128,7 +128,7 @@ fn size_function(plan: &Plan<'_>) -> String {
     )
 }
 
-/// The calls of the runtime that launch addresses: with dynamic sizes those that take their values.
+/// The runtime's functions that launch a program by addresses. A program with dynamic sizes calls the ones with an argument for their values.
 struct Calls {
     raw: String,
     with_workspace: String,
