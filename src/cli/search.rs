@@ -144,6 +144,8 @@ pub struct Search<'a> {
     pub clock: &'a Clock,
     /// Trials of a space at most.
     pub trials: usize,
+    /// Trials besides these, drawn from the other candidates of a GEMM.
+    pub drawn: usize,
     /// Ends the search once it is set.
     pub stop: &'a AtomicBool,
 }
@@ -169,13 +171,8 @@ impl Search<'_> {
         Ok(journal)
     }
 
-    /// Searches a space with worker processes.
-    pub fn run(
-        &self,
-        space: &Space,
-        journal: Option<&mut Journal>,
-        say: &mut dyn FnMut(&Event<'_>) -> Result<()>,
-    ) -> Result<Outcome> {
+    /// The worker processes of a search.
+    pub fn workers(&self) -> Result<Workers> {
         let (args, clock) = (self.args, self.clock);
         let program = std::env::current_exe();
         let program =
@@ -183,19 +180,54 @@ impl Search<'_> {
         let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
         let share = (memory::available() / jobs as f64) as u64;
         let limit = |unstated: u64| args.memory.map_or(unstated, |mib| mib << 20);
-        let options = |device: Option<&str>, memory: u64| {
-            let words = ["tune-worker"].into_iter().chain(device.iter().flat_map(|d| ["--device", *d]));
-            let arguments: Vec<OsString> = words.map(OsString::from).collect();
+        let options = |words: &[&str], memory: u64| {
+            let arguments: Vec<OsString> = ["tune-worker"].iter().chain(words).map(OsString::from).collect();
             WorkerOptions::new(program.clone(), arguments, Duration::from_secs(args.deadline), memory)
         };
-        let plain = options(None, limit(share.max(LEAST_MEMORY_BYTES)));
-        let measuring = options(clock.ordinal.as_deref(), limit(u64::MAX));
+        let assembler: Vec<&str> = clock.driver.iter().flat_map(|version| ["--ptxas", version]).collect();
+        let measuring = clock.ordinal.as_ref().map(|n| options(&["--device", n], limit(u64::MAX)));
+        Ok(Workers { jobs, plain: options(&assembler, limit(share.max(LEAST_MEMORY_BYTES))), measuring })
+    }
+
+    /// Searches a space with worker processes.
+    pub fn run(&self, space: &Space, journal: Option<&mut Journal>, say: Said<'_>) -> Result<Outcome> {
+        let workers = self.workers()?;
+        self.run_with(&workers, &mut workers.measuring(), space, (journal, say))
+    }
+
+    /// As [`Self::run`]. One process measures all spaces.
+    pub fn run_with(
+        &self,
+        workers: &Workers,
+        measuring: &mut Option<Worker<'_>>,
+        space: &Space,
+        (journal, say): (Option<&mut Journal>, Said<'_>),
+    ) -> Result<Outcome> {
         // Without a device no kernels are written.
-        let scratch = clock.ordinal.as_ref().map(|_| Scratch::new()).transpose()?;
-        let place = || Box::new(Worker::new(&plain)) as Box<dyn Place + '_>;
-        let measure = |s: &Scratch| (Box::new(Worker::new(&measuring)) as Box<dyn Place + '_>, s.path().to_path_buf());
-        let clock = scratch.as_ref().map(measure);
-        let tuner = Tuner { space, trials: self.trials, jobs, seed: args.seed, place: &place, clock };
-        tuner.run(journal, self.stop, say)
+        let scratch = measuring.as_ref().map(|_| Scratch::new()).transpose()?;
+        let place = || Box::new(Worker::new(&workers.plain)) as Box<dyn Place + '_>;
+        let measure = |(s, worker): (&Scratch, _)| (worker as &mut dyn Place, s.path().to_path_buf());
+        let clock = scratch.as_ref().zip(measuring.as_mut()).map(measure);
+        let (trials, drawn, jobs, seed) = (self.trials, self.drawn, workers.jobs, self.args.seed);
+        Tuner { space, trials, drawn, jobs, seed, place: &place, clock }.run(journal, self.stop, say)
+    }
+}
+
+/// Hears what happens during a search.
+pub type Said<'a> = &'a mut dyn FnMut(&Event<'_>) -> Result<()>;
+
+/// How the worker processes of a search are started.
+pub struct Workers {
+    /// Processes at a time that compile and predict.
+    jobs: usize,
+    plain: WorkerOptions,
+    /// Of the process that measures.
+    measuring: Option<WorkerOptions>,
+}
+
+impl Workers {
+    /// The process that measures, if there is a device.
+    pub fn measuring(&self) -> Option<Worker<'_>> {
+        self.measuring.as_ref().map(Worker::new)
     }
 }

@@ -26,6 +26,9 @@ pub struct TuneArgs {
     /// configurations with the fewest predicted cycles; of the candidates of --gemm the first. 64 without it, with --random 32 a product.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     trials: Option<u32>,
+    /// Of the candidates of --gemm and --random, also try so many that are drawn at random, from --seed, behind the first of --trials.
+    #[arg(long, value_name = "N", default_value_t = 0, conflicts_with = "file")]
+    drawn: u32,
     /// Try the candidates of so many products of random sizes and layouts, drawn from --seed as those of `bench --random`, and print for each
     /// the share of the best candidate's speed that the best of the first 1, 2, 4, 8, 16 and 32 candidates reaches, and the seconds
     /// that generating, compiling, checking and measuring them took.
@@ -53,7 +56,8 @@ pub fn run(args: &TuneArgs) -> Result<ExitCode> {
     args.out.as_deref().map_or(Ok(()), artifact::check_file)?;
     let (clock, stop) = (args.search.clock()?, search::interrupt());
     let trials = args.trials.map_or(if args.random.is_some() { TRIALS_OF_RANDOM } else { TRIALS }, |n| n as usize);
-    let search = Search { args: &args.search, clock: &clock, trials, stop: &stop };
+    let drawn = args.drawn as usize;
+    let search = Search { args: &args.search, clock: &clock, trials, drawn, stop: &stop };
     if let Some(count) = args.random {
         let (target, records) = (args.what.target()?, args.record.as_deref());
         let random = Random { count: count as usize, types: &args.types, target, records, is_json: args.json };

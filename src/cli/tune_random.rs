@@ -8,8 +8,9 @@ use super::{input, show};
 use crate::error::{Code, Error, Result};
 use crate::gemm::{self, Gemm};
 use crate::target::Target;
-use crate::tune::{Outcome, Space, Trial};
+use crate::tune::{Event, Outcome, Space, Trial};
 use serde::Serialize;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -53,8 +54,10 @@ impl Row {
             own.filter_map(Trial::value).min_by(f64::total_cmp)
         };
         // In the order of the cost model; trials come in any.
+        let tried: HashSet<&str> = outcome.trials.iter().map(|t| t.schedule.as_str()).collect();
         let configurations = (0..space.count()).filter_map(|n| space.configuration(n));
-        let values: Vec<Option<f64>> = configurations.take(outcome.trials.len()).map(|c| value(&c.text)).collect();
+        let configurations = configurations.filter(|c| tried.contains(c.text.as_str()));
+        let values: Vec<Option<f64>> = configurations.map(|c| value(&c.text)).collect();
         let best = outcome.trials.iter().filter(|t| t.value().is_some());
         let best = best.min_by(|a, b| a.value().unwrap_or(f64::MAX).total_cmp(&b.value().unwrap_or(f64::MAX)));
         Row {
@@ -97,6 +100,8 @@ pub fn run(random: &Random<'_>, search: &Search<'_>, clock: &Clock) -> Result<bo
     }
     let mut rows: Vec<Row> = Vec::new();
     let mut is_stopped = false;
+    let workers = search.workers()?;
+    let mut measuring = workers.measuring();
     for entry in random::drawn(random.count, search.args.seed, random.types)? {
         let gemm = &entry.gemm;
         let target = random.target.or(clock.target).unwrap_or_else(|| gemm.default_target());
@@ -106,7 +111,8 @@ pub fn run(random: &Random<'_>, search: &Search<'_>, clock: &Clock) -> Result<bo
         let mut journal = random.records.map(|f| search.journal(&space, &file(f, gemm))).transpose()?;
         let known = journal.as_ref().map_or(0, |j| j.record().trials.len());
         let mut shown = Shown::new(false);
-        let outcome = search.run(&space, journal.as_mut(), &mut |event| shown.event(event));
+        let said = &mut |event: &Event<'_>| shown.event(event);
+        let outcome = search.run_with(&workers, &mut measuring, &space, (journal.as_mut(), said));
         shown.close();
         let outcome = outcome?;
         is_stopped = outcome.is_stopped;

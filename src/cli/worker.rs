@@ -1,5 +1,6 @@
 //! `warploom tune-worker`: a worker process of the tuner. It reads jobs from standard input and ends with it.
 
+use crate::assemble::Ptxas;
 use crate::error::Result;
 use crate::tune::{Evaluator, Job, serve};
 use clap::Args;
@@ -17,6 +18,9 @@ pub struct WorkerArgs {
     /// A GPU's number.
     #[arg(long)]
     device: Option<String>,
+    /// Assemble with the ptxas of this version, `major.minor`, if there is one.
+    #[arg(long)]
+    ptxas: Option<String>,
 }
 
 /// Faults for tests, `KIND CONFIGURATION; ..`, in builds with debug assertions alone.
@@ -43,10 +47,20 @@ pub fn run(args: &WorkerArgs) -> Result<ExitCode> {
     let faults: Vec<(String, String)> = faults(&asked);
     let planted = faults.clone();
     let tamper = move |job: &Job| planted.contains(&("wrong".into(), job.name.clone()));
-    let evaluator = evaluator(args, Evaluator::new(Box::new(tamper)))?;
+    let plain = Evaluator::new(Box::new(tamper));
+    let plain = match args.ptxas.as_deref().and_then(ptxas) {
+        Some(ptxas) => plain.assembling(Box::new(ptxas)),
+        None => plain,
+    };
+    let evaluator = evaluator(args, plain)?;
     let before = |job: &Job| faults.iter().filter(|f| f.1 == job.name).for_each(|f| plant(&f.0, job.is_retry));
     serve(&evaluator, lines, std::io::stdout().lock(), &before)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The ptxas of a version, if it is installed.
+fn ptxas(version: &str) -> Option<Ptxas> {
+    Ptxas::find(None).unwrap_or_default().into_iter().find(|ptxas| ptxas.version == version)
 }
 
 #[cfg(feature = "runtime")]

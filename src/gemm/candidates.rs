@@ -3,11 +3,12 @@
 use super::recipe::Recipe;
 use super::recommend::{cheaper, lowers, ordinary, scheduled};
 use super::{Gemm, Mma, Product, Wgmma, Wmma, recommend, recommend_ranges};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
+use std::sync::Mutex;
 
 /// Recipes whose choices are many are asked for so many of them.
 const MOST: usize = 8;
@@ -53,8 +54,8 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
         let schedule = scheduled(&product, target, steps).transpose()?;
         Some(schedule.map(|schedule| (name, schedule)))
     };
-    let mut all = steps.into_iter().filter_map(made).collect::<Result<Vec<_>>>()?;
-    all.retain(|(_, schedule)| lowers(schedule));
+    let all = steps.into_iter().filter_map(made).collect::<Result<Vec<_>>>()?;
+    let mut all = that_lower(all)?;
     if spec.least_m.is_some()
         && let Some(range) = recommend_ranges(gemm, target, 1)?.pop()
     {
@@ -65,6 +66,29 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
         true => Ok(vec![("recommended".into(), recommend(gemm, target)?)]),
         false => Ok(all),
     }
+}
+
+/// Those of the schedules that lower for their chip. Threads share them out.
+fn that_lower(all: Vec<(String, Schedule)>) -> Result<Vec<(String, Schedule)>> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, kept) = (Mutex::new(all.into_iter().enumerate()), Mutex::new(Vec::new()));
+    let work = || {
+        while let Some((number, named)) = next.lock().ok().and_then(|mut next| next.next()) {
+            if lowers(&named.1)
+                && let Ok(mut kept) = kept.lock()
+            {
+                kept.push((number, named));
+            }
+        }
+    };
+    let joined = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        running.into_iter().all(|thread| thread.join().is_ok())
+    });
+    let kept = kept.into_inner().ok().filter(|_| joined);
+    let mut kept = kept.ok_or_else(|| Error::bug(Code::BuildThread, "a thread that lowered candidates panicked"))?;
+    kept.sort_by_key(|(number, _)| *number);
+    Ok(kept.into_iter().map(|(_, named)| named).collect())
 }
 
 /// The first tiles by TMA copies, in each way that fits: started by the block or by a producer, in stages of either length, for

@@ -6,6 +6,7 @@
 //! shows against ours in the same blocks. Short launches are replayed as a graph over as many sets of buffers.
 
 mod runoff;
+mod trial;
 
 use super::check;
 use super::cold::Cold;
@@ -25,6 +26,7 @@ use crate::target;
 use crate::te::GemmSpec;
 pub use runoff::InTurn;
 use std::cell::Cell;
+pub use trial::Timed;
 
 /// Launches of each of the library's ways that are compared.
 const QUICK: usize = 5;
@@ -318,12 +320,16 @@ impl Bench {
 
     /// Samples of blocks: of `a b b a` those of a and of b, of `a a` those of a alone.
     fn samples(&self, timer: &mut Timer<'_>, order: &[&Subject<'_>]) -> Result<(Vec<f64>, Vec<f64>)> {
+        self.samples_for(self.plan.row_s, timer, order)
+    }
+
+    /// As [`Bench::samples`], for so many seconds.
+    fn samples_for(&self, seconds: f64, timer: &mut Timer<'_>, order: &[&Subject<'_>]) -> Result<(Vec<f64>, Vec<f64>)> {
         timer.preheat(order, if self.warm.get() { self.plan.rewarm_s } else { self.plan.preheat_s })?;
         let begin = std::time::Instant::now();
         let (mut first, mut second) = (Vec::new(), Vec::new());
         // Three blocks are six pairs; a sample that slow is steady.
-        while first.len() < 6 || (first.len() < self.plan.most_pairs && begin.elapsed().as_secs_f64() < self.plan.row_s)
-        {
+        while first.len() < 6 || (first.len() < self.plan.most_pairs && begin.elapsed().as_secs_f64() < seconds) {
             let times = timer.block(order)?;
             match times[..] {
                 [a1, b1, b2, a2] => {

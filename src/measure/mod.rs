@@ -22,7 +22,7 @@ mod peer;
 mod row;
 mod timer;
 
-pub use bench::{Bench, Beside, InTurn, Job, TimeBudget};
+pub use bench::{Bench, Beside, InTurn, Job, TimeBudget, Timed};
 pub use check::{check, run_once};
 pub use cold::Cold;
 pub use floor::{floor_us, nothing};

@@ -6,6 +6,8 @@ use crate::analysis::{CostReport, cost_report};
 #[cfg(feature = "compile")]
 use crate::artifact::{Artifact, Variant};
 use crate::error::{Code, Error, Result};
+#[cfg(feature = "compile")]
+use crate::kernel::Assembler;
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower::{Lowered, lower};
@@ -22,6 +24,8 @@ pub type Tamper = Box<dyn Fn(&Job) -> bool>;
 /// Does jobs on this host.
 pub struct Evaluator {
     tamper: Tamper,
+    #[cfg(feature = "compile")]
+    assembler: Option<Box<dyn Assembler>>,
     #[cfg(all(feature = "runtime", unix))]
     device: Option<super::device::Clocked>,
 }
@@ -31,6 +35,8 @@ impl Evaluator {
     pub fn new(tamper: Tamper) -> Evaluator {
         Evaluator {
             tamper,
+            #[cfg(feature = "compile")]
+            assembler: None,
             #[cfg(all(feature = "runtime", unix))]
             device: None,
         }
@@ -44,6 +50,15 @@ impl Evaluator {
     pub fn on_device(mut self, device: &crate::runtime::Device) -> Result<Evaluator> {
         self.device = Some(super::device::Clocked::new(device)?);
         Ok(self)
+    }
+
+    /// Adds a cubin to the compiled kernels. A ptxas of the version of the device's CUDA driver makes of the PTX what that driver would, and the
+    /// process that measures does not wait for the driver.
+    #[cfg(feature = "compile")]
+    #[must_use]
+    pub fn assembling(mut self, assembler: Box<dyn Assembler>) -> Evaluator {
+        self.assembler = Some(assembler);
+        self
     }
 
     /// Does a job.
@@ -68,7 +83,7 @@ impl Evaluator {
         let lowered = lower(&schedule.scheduled()?, &schedule.target)?;
         let report = cost_report(&lowered, &schedule.target);
         let report = match job.task {
-            Task::Compile => report.compiled(&compiled(job, &schedule, &lowered)?),
+            Task::Compile => report.compiled(&self.compiled(job, &schedule, &lowered)?),
             _ => with_ptx(report, &lowered, &schedule)?,
         };
         let cycles = Some(report.predicted_cycles);
@@ -95,6 +110,23 @@ impl Evaluator {
             arrays.iter_mut().for_each(|a| a.bytes.fill(0x55));
         }
         judged(found, judge.worst(&arrays))
+    }
+
+    #[cfg(feature = "compile")]
+    fn compiled(&self, job: &Job, schedule: &Schedule, lowered: &Lowered) -> Result<Kernels> {
+        let mut kernels = crate::codegen::compile(lowered, &schedule.target)?;
+        let folder = job.folders.first().ok_or_else(|| Error::bug(Code::TuneProtocol, "the job names no folder"))?;
+        if let Some(assembler) = &self.assembler {
+            kernels.cubin = Some(assembler.cubin(&kernels)?);
+        }
+        let variant = Variant::new(kernels.clone(), &job.schedule, crate::codegen::llvm_version());
+        Artifact::new(vec![variant]).write(folder)?;
+        Ok(kernels)
+    }
+
+    #[cfg(not(feature = "compile"))]
+    fn compiled(&self, _: &Job, _: &Schedule, _: &Lowered) -> Result<Kernels> {
+        Err(Error::bug(Code::TuneProtocol, "the worker has no compiler"))
     }
 
     #[cfg(all(feature = "runtime", unix))]
@@ -133,20 +165,6 @@ fn with_ptx(report: CostReport, lowered: &Lowered, schedule: &Schedule) -> Resul
 #[cfg(not(feature = "compile"))]
 fn with_ptx(report: CostReport, _: &Lowered, _: &Schedule) -> Result<CostReport> {
     Ok(report)
-}
-
-#[cfg(feature = "compile")]
-fn compiled(job: &Job, schedule: &Schedule, lowered: &Lowered) -> Result<Kernels> {
-    let kernels = crate::codegen::compile(lowered, &schedule.target)?;
-    let folder = job.folders.first().ok_or_else(|| Error::bug(Code::TuneProtocol, "the job names no folder"))?;
-    let variant = Variant::new(kernels.clone(), &job.schedule, crate::codegen::llvm_version());
-    Artifact::new(vec![variant]).write(folder)?;
-    Ok(kernels)
-}
-
-#[cfg(not(feature = "compile"))]
-fn compiled(_: &Job, _: &Schedule, _: &Lowered) -> Result<Kernels> {
-    Err(Error::bug(Code::TuneProtocol, "the worker has no compiler"))
 }
 
 /// Answers jobs, a line each, until there are no more. `before` sees each job first.

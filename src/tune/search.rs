@@ -72,6 +72,8 @@ pub struct Tuner<'a> {
     pub space: &'a Space,
     /// Trials at most. A space with no more configurations is tried whole.
     pub trials: usize,
+    /// Trials besides these, drawn at random from the other configurations of a space whose order is that of the cost model.
+    pub drawn: usize,
     /// Worker processes at a time that compile, predict and simulate.
     pub jobs: usize,
     /// Seed of the data.
@@ -79,7 +81,7 @@ pub struct Tuner<'a> {
     /// Makes a worker that predicts, checks and compiles.
     pub place: &'a (dyn Fn() -> Box<dyn Place + 'a> + Sync),
     /// The worker that measures, and the folder for compiled kernels; without a device none.
-    pub clock: Option<(Box<dyn Place + 'a>, PathBuf)>,
+    pub clock: Option<(&'a mut dyn Place, PathBuf)>,
 }
 
 /// What a search found.
@@ -243,7 +245,11 @@ impl Tuner<'_> {
     fn planned(&self, out: &mut Outcome, stop: &AtomicBool, say: Said<'_>) -> Result<Vec<u64>> {
         let (count, trials) = (self.space.count(), self.trials as u64);
         if count <= trials || self.space.is_ranked() {
-            return Ok((0..count.min(trials)).collect());
+            let mut rest: Vec<u64> = (trials.min(count)..count).collect();
+            fastrand::Rng::with_seed(self.seed).shuffle(&mut rest);
+            rest.truncate(self.drawn);
+            rest.sort_unstable();
+            return Ok((0..count.min(trials)).chain(rest).collect());
         }
         let mut plan = Plan::new(self.space, self.trials, SAMPLE_SEED);
         loop {
@@ -487,8 +493,10 @@ mod tests {
     }
 
     fn tuner<'a>(space: &'a Space, trials: usize, is_clocked: bool) -> Tuner<'a> {
-        let clock: Option<(Box<dyn Place>, PathBuf)> = is_clocked.then(|| (Box::new(Product) as _, "/nowhere".into()));
-        Tuner { space, trials, jobs: 2, seed: 1, place: &|| Box::new(Product), clock }
+        // A place without state has no size, so nothing is kept.
+        let product: &'a mut dyn Place = Box::leak(Box::new(Product));
+        let clock = is_clocked.then(|| (product, "/nowhere".into()));
+        Tuner { space, trials, drawn: 0, jobs: 2, seed: 1, place: &|| Box::new(Product), clock }
     }
 
     fn names(trials: &[Trial]) -> Vec<(&str, Status)> {
@@ -594,6 +602,24 @@ mod tests {
         assert_eq!(outcome.winner().unwrap().schedule, runoff.schedules[0]);
     }
 
+    #[test]
+    fn of_a_ranked_space_the_first_are_tried_and_some_of_the_rest() {
+        let of = |n: usize| {
+            let text = format!("gemm 64x64x64 f32 NN; target sm_80; split i ? {} -> a b", n + 2);
+            (format!("number {n}"), crate::loom::Schedule::parse(&text).unwrap())
+        };
+        let space = Space::list((0..40).map(of).collect()).unwrap();
+        let planned = |drawn: usize| {
+            let tuner = Tuner { drawn, ..tuner(&space, 3, false) };
+            tuner.planned(&mut Outcome::default(), &AtomicBool::new(false), &mut |_| Ok(())).unwrap()
+        };
+        assert_eq!(planned(0), [0, 1, 2]);
+        let some = planned(5);
+        assert!(some.len() == 8 && some.starts_with(&[0, 1, 2]) && some.is_sorted() && some[7] < 40, "{some:?}");
+        assert!(some != [0, 1, 2, 3, 4, 5, 6, 7] && planned(5) == some, "{some:?}");
+        assert_eq!(planned(100).len(), 40);
+    }
+
     /// Answers as [`Product`], except that runoffs end with this status.
     struct NoRunoff(Task, Status);
 
@@ -611,8 +637,9 @@ mod tests {
         let space = space("3,20", "2,5");
         let run = |task: Task, status: Status| {
             let place = move || Box::new(NoRunoff(task, status)) as Box<dyn Place>;
-            let clock = Some((place(), "/nowhere".into()));
-            let tuner = Tuner { space: &space, trials: 4, jobs: 2, seed: 1, place: &place, clock };
+            let mut measuring = NoRunoff(task, status);
+            let clock: Option<(&mut dyn Place, PathBuf)> = Some((&mut measuring, "/nowhere".into()));
+            let tuner = Tuner { space: &space, trials: 4, drawn: 0, jobs: 2, seed: 1, place: &place, clock };
             let mut said = 0;
             let outcome = tuner.run(None, &AtomicBool::new(false), &mut |event| {
                 said += usize::from(matches!(event, Event::RunoffFailed(_)));

@@ -105,7 +105,7 @@ impl Session<'_> {
         if self.is_stopped {
             return Ok(None);
         }
-        let search = Search { args: &self.args.search, clock: &self.clock, trials, stop: self.stop };
+        let search = Search { args: &self.args.search, clock: &self.clock, trials, drawn: 0, stop: self.stop };
         search.check(space.target())?;
         let file = self.args.record.as_ref().map(|folder| folder.join(format!("{name}.record")));
         let mut journal = file.map(|file| search.journal(&space, &file)).transpose()?;
