@@ -161,11 +161,11 @@ impl Order {
         let warp_tiles = WarpTiles::choose_of(spec, target, std::iter::once(split));
         let warp_tiles = warp_tiles.filter(|(_, w)| is_alone && same(w.bk));
         let tiles = Tiles::in_order(spec, target, self.parts, self.terms).into_iter();
-        let tiles = tiles.map(|(cycles, t)| (tuning::TILES_SLOWER * cycles, Recipe::Tiles(t)));
+        let tiles = tiles.map(|(cycles, t)| (cycles, Recipe::Tiles(t)));
         let mut all: Vec<(f64, Recipe)> = pipelined.map(|(cycles, p)| (cycles, Recipe::Pipelined(p))).collect();
         // The models of both recipes are compared where a chip has no room for the slices of the first, as without an order.
         if all.is_empty() || !Pipelined::slices_fit(target) {
-            all.extend(warp_tiles.map(|(cycles, w)| (cycles, Recipe::WarpTiles(w))));
+            all.extend(warp_tiles.map(|(cycles, w)| (tuning::WARP_TILES_SLOWER * cycles, Recipe::WarpTiles(w))));
         }
         all.extend(tiles);
         all.sort_by(|a, b| a.0.total_cmp(&b.0));

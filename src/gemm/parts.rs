@@ -8,6 +8,7 @@ use super::operand::{Operand, up};
 use super::padding::Padding;
 use super::split::{Combine, PARTS, combine_parts, split_k};
 use super::staging::source;
+use super::tuning;
 use super::work::Passes;
 use crate::ir::Scope;
 use crate::schedule::Steps;
@@ -104,7 +105,7 @@ impl Sums {
             1 => Passes::default(),
             // Each part is written and read once.
             parts => Passes {
-                kernels: 1.0,
+                kernels: tuning::COMBINING_LAUNCH,
                 l2_bytes: (self.bytes * (2 * parts + 1)) as f64 * rows * columns,
                 ..Passes::default()
             },

@@ -18,6 +18,7 @@ use super::operand::{Operand, up};
 use super::packing::Packing;
 use super::padding::Padding;
 use super::parts::numbers;
+use super::simt::cost::memory_bytes;
 use super::split::{Combine, Split, combine_parts, combine_slices, combining};
 use super::staging::{Staging, divide_among_threads, fuse_all, present, source};
 use super::tiles;
@@ -209,12 +210,18 @@ impl Pipelined {
             }
         }
         Work {
-            issue: tuning::PIPELINED_STEP
-                + tuning::PIPELINED_WORDS * words * words
-                + tuning::PIPELINED_VECTOR * vectors,
+            issue: tuning::PIPELINED_SLOWER
+                * (tuning::PIPELINED_STEP
+                    + tuning::PIPELINED_WORDS * words * words
+                    + tuning::PIPELINED_VECTOR * vectors),
             iterations: k / (self.slices * self.parts) as f64,
             prologue: tuning::PIPELINED_EDGES,
-            epilogue: if self.slices > 1 { tuning::PIPELINED_SLICES } else { 0.0 },
+            epilogue: self.block().iter().product::<i64>() as f64 * 4.0 / tuning::STORE_BYTES
+                + if self.slices > 1 { tuning::PIPELINED_SLICES } else { 0.0 },
+            overlap: tuning::SIMT_OVERLAP,
+            memory_share: tuning::MEMORY_SHARE,
+            memory_bytes: memory_bytes(spec),
+            flight_bytes: f64::INFINITY,
             tiles: self.tiles(spec) * self.parts,
             passes,
             ..Work::NONE

@@ -68,10 +68,13 @@ impl Recipe {
             },
             Recipe::Wmma(w) => cycles(&w.work(spec, target), &device),
             Recipe::Pipelined(p) => cycles(&p.work(spec), &device),
-            Recipe::WarpTiles(w) => w.work(spec, target).map_or(f64::INFINITY, |work| cycles(&work, &device)),
+            Recipe::WarpTiles(w) => {
+                let work = w.work(spec, target);
+                work.map_or(f64::INFINITY, |work| tuning::WARP_TILES_SLOWER * cycles(&work, &device))
+            }
             Recipe::Tiles(t) => {
                 let work = t.work(spec, target, &device);
-                work.map_or(f64::INFINITY, |work| tuning::TILES_SLOWER * cycles(&work, &device))
+                work.map_or(f64::INFINITY, |work| cycles(&work, &device))
             }
             Recipe::Gemv(g) => {
                 let work = g.work(spec, target, &device);

@@ -10,6 +10,7 @@ use crate::lower;
 use crate::schedule::{Step, Steps};
 use crate::target::Target;
 use crate::te::GemmSpec;
+use std::collections::VecDeque;
 
 /// A schedule for the product: tiles in shared memory that all threads fetch, and a tile of C in the registers of each. It lowers
 /// for the chip: of the recipes below, the first is taken that does.
@@ -177,36 +178,29 @@ pub(super) struct Ranked {
 /// Tiles of ordinary code that are tried at most.
 const MOST: usize = 8;
 
-/// The recipes without tensor cores, best first. The cycles of those for a product that can fill a chip were measured; of others they are
-/// corrected by how much longer random products took.
+/// The recipes without tensor cores, the cheapest first; of those of one kind in the order of that kind.
 pub(super) fn ordinary(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
-    let whole = if spec.batch.is_some() { Vec::new() } else { whole(spec, target) };
-    let least = best(&whole);
     let gemvs = Gemv::candidates(spec, target).into_iter().take(MOST);
     let gemvs = gemvs.map(|(cycles, g)| Ranked { cycles: tuning::GEMV_SLOWER * cycles, recipe: Recipe::Gemv(g) });
     let tiles = Tiles::candidates(spec, target).into_iter().take(MOST);
-    let tiles = tiles.map(|(cycles, t)| Ranked { cycles: tuning::TILES_SLOWER * cycles, recipe: Recipe::Tiles(t) });
-    let mut recipes: [Vec<Ranked>; 2] = [gemvs.collect(), tiles.collect()];
-    recipes.sort_by(|a, b| best(a).total_cmp(&best(b)));
-    let (before, after): (Vec<_>, Vec<_>) = recipes.into_iter().flatten().partition(|ranked| ranked.cycles < least);
-    before.into_iter().chain(whole).chain(after).collect()
-}
-
-/// The cycles of the first of a recipe.
-fn best(ranked: &[Ranked]) -> f64 {
-    ranked.first().map_or(f64::INFINITY, |first| first.cycles)
-}
-
-/// The steps for a product alone, no batch, that can fill a chip.
-fn whole(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
-    let pipelined = Pipelined::candidates(spec, target);
-    let shared_out = WarpTiles::choose(spec, target);
-    // The models of both recipes are compared where a chip has no room for the slices of the first.
-    let cheaper = |(cycles, _): &(f64, WarpTiles)| pipelined.first().is_none_or(|(least, _)| cycles < least);
-    let first = shared_out.filter(|s| !Pipelined::slices_fit(target) && cheaper(s));
-    let warp_tiles = |(cycles, w): (f64, WarpTiles)| Ranked { cycles, recipe: Recipe::WarpTiles(w) };
-    let pipelined = pipelined.iter().map(|(cycles, p)| Ranked { cycles: *cycles, recipe: Recipe::Pipelined(*p) });
-    first.map(warp_tiles).into_iter().chain(pipelined).chain(shared_out.map(warp_tiles)).collect()
+    let tiles = tiles.map(|(cycles, t)| Ranked { cycles, recipe: Recipe::Tiles(t) });
+    let mut kinds: Vec<VecDeque<Ranked>> = vec![gemvs.collect(), tiles.collect()];
+    // Products of a batch have tiles of their own alone.
+    if spec.batch.is_none() {
+        let pipelined = Pipelined::candidates(spec, target).into_iter();
+        kinds.push(pipelined.map(|(cycles, p)| Ranked { cycles, recipe: Recipe::Pipelined(p) }).collect());
+        let shared_out = WarpTiles::choose(spec, target).into_iter();
+        let slower = |cycles: f64| tuning::WARP_TILES_SLOWER * cycles;
+        kinds.push(
+            shared_out.map(|(cycles, w)| Ranked { cycles: slower(cycles), recipe: Recipe::WarpTiles(w) }).collect(),
+        );
+    }
+    let mut all = Vec::new();
+    let least = |kind: &&mut VecDeque<Ranked>| kind.front().map_or(f64::INFINITY, |ranked| ranked.cycles);
+    while let Some(next) = kinds.iter_mut().min_by(|a, b| least(a).total_cmp(&least(b))).and_then(VecDeque::pop_front) {
+        all.push(next);
+    }
+    all
 }
 
 /// The schedule of the first steps that lower for the chip, else of the first.

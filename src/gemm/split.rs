@@ -271,12 +271,8 @@ pub(super) fn stages_parts(tile: [i64; 2]) -> bool {
 }
 
 /// Cycles in which a block stores its part of a tile to the other blocks of its cluster and waits for theirs.
-pub(super) fn sharing_out(tile: [i64; 2], parts: i64, is_staged: bool) -> f64 {
-    let (rate, fixed) = match is_staged {
-        true => (tuning::CLUSTER_VECTOR_BYTES, tuning::CLUSTER_STAGED),
-        false => (tuning::CLUSTER_BYTES, 0.0),
-    };
-    tuning::CLUSTER_BLOCK * parts as f64 + fixed + tile_bytes(tile) as f64 / rate
+pub(super) fn sharing_out(tile: [i64; 2], parts: i64) -> f64 {
+    tuning::CLUSTER_BLOCK * parts as f64 + tile_bytes(tile) as f64 / tuning::CLUSTER_BYTES
 }
 
 /// What parts on tensor cores take besides the GEMM's own kernel: they are written to workspace, read by a kernel that adds them up, and C
@@ -286,7 +282,7 @@ pub(super) fn combining(spec: &GemmSpec, parts: i64, combine: Combine) -> Passes
     match (parts, combine) {
         (1, _) | (_, Combine::Cluster) => Passes::default(),
         _ => Passes {
-            kernels: 1.0,
+            kernels: tuning::COMBINING_LAUNCH,
             memory_bytes: (4 * (2 * parts + 1)) as f64 * spec.m as f64 * spec.n as f64,
             ..Passes::default()
         },

@@ -127,6 +127,10 @@ const ROWS: i64 = 64;
 const AT_ONCE: i64 = 6 << 20;
 /// The most stages.
 const MOST_STAGES: i64 = 8;
+/// The most stages of one wave whose rows begin inside the lines of L2, where device memory does not decide.
+const FEW_STAGES: i64 = 6;
+/// Rounds of such a ring up to which a sum is short.
+const SHORT: i64 = 4;
 /// Stages of a part of k at least.
 const LEAST_STAGES: i64 = 4;
 /// Bytes of a row of C that leave together.
@@ -183,9 +187,7 @@ impl Wgmma {
         if spec.m < LEAST_SIDE || !Wgmma::suits(spec, target) {
             return thin;
         }
-        let fitted = (Wgmma::fitted_tiles(spec, target), tuning::FITTED_GAIN);
-        let all = Wgmma::with_tiles_alone(Wgmma::of_any_rows(spec, target), fitted, spec, target);
-        let all = Wgmma::with_tiles_alone(all, (thin, 1.0), spec, target);
+        let all = Wgmma::with_tiles_alone(Wgmma::of_any_rows(spec, target), thin, spec, target);
         Wgmma::with_register_tiles(all, spec, target)
     }
 
@@ -203,18 +205,22 @@ impl Wgmma {
         // shifts. The model counts no divisions. On an H100 the tiles take 12.9 and 9.6 us for 3x63x8191x128
         // (h100-2026-11-25/choice.md).
         let split: Vec<_> = all.iter().flat_map(|w| w.split(spec, target)).collect();
-        let partners: Vec<_> = all.iter().filter_map(|w| w.with_partner(spec, target)).collect();
         let halved: Vec<_> = all.iter().chain(&split).filter_map(|w| w.with_half_the_ring(spec, target)).collect();
         all.retain(|w| w.stores_by_tma() || w.block[1].count_ones() == 1);
-        all.extend(split);
-        all.extend(partners);
-        let device = target.device();
-        let all = halved.into_iter().chain(all);
+        all.extend(Wgmma::fitted_tiles(spec, target));
+        let alone: Vec<_> = all.iter().filter_map(|w| w.without_partners(spec, target)).collect();
+        all.extend(alone);
+        let partners: Vec<_> = all.iter().flat_map(|w| w.with_partners(spec, target)).collect();
+        let all = halved.into_iter().chain(all).chain(split).chain(partners);
         let works = all.map(|w| (w.work(spec, target), w)).collect();
-        let all: Vec<Wgmma> = ranked(works, 1.0, &device).into_iter().map(|(_, w)| w).collect();
-        // The cost model does not count L2 lines that unaligned rows cross.
-        let unaligned_tiles = Wgmma::unaligned_tiles(spec, target);
-        // Nor the bubbles of cooperative warpgroups: `mma_cycles` compares them with ping-pong.
+        let mut all: Vec<Wgmma> = ranked(works, 1.0, &target.device()).into_iter().map(|(_, w)| w).collect();
+        all.dedup();
+        if let Some(w) = Wgmma::unaligned_tiles(spec, target) {
+            let cycles = tuning::FOUR_SHARERS * w.cycles(spec, target);
+            let at = all.iter().position(|other| cycles < other.cycles(spec, target));
+            all.insert(at.unwrap_or(all.len()), w);
+        }
+        // The model does not count the bubbles of cooperative warpgroups: `mma_cycles` compares them with ping-pong.
         let pingpong_tiles = Wgmma::pingpong_tiles(spec, SwapAb::Straight, target);
         let shares = |w: &Wgmma| w.cluster != [1, 1];
         let first = all
@@ -223,7 +229,7 @@ impl Wgmma {
             .zip(pingpong_tiles.first())
             .is_some_and(|(cooperative, pingpong)| pingpong.gains_over(cooperative, spec, target));
         let (ahead, behind) = if first { (pingpong_tiles, Vec::new()) } else { (Vec::new(), pingpong_tiles) };
-        let all = unaligned_tiles.into_iter().chain(ahead).chain(all).chain(behind).collect();
+        let all = ahead.into_iter().chain(all).chain(behind).collect();
         Wgmma::with_swapped_tiles(all, spec, target)
     }
 
@@ -263,9 +269,11 @@ impl Wgmma {
         // Such rows share lines with their neighbours, too: to fetch more than a line ahead of them takes 10 % longer at 1000^3
         // on an H200, and more than six stages that ask at once 4 %. Of many tiles, two that share and single lines take 89.5 us for
         // 3712x2048x3928 TT of f16 on an H100, lone ones 129; 108 and 127 for 8576x1552x2304 TN of bf16; 438 and 661 for 5000^3 NT.
-        let most = if unaligned && !many { 6 } else { MOST_STAGES };
         w.promotion = unaligned.then_some(LINE);
-        w = w.with_slots(spec, target, most);
+        w = w.with_slots(spec, target, if unaligned && !many { FEW_STAGES } else { MOST_STAGES });
+        if unaligned && !many && w.k_stages(spec) > SHORT * FEW_STAGES {
+            w = w.with_slots(spec, target, MOST_STAGES);
+        }
         let rows = up(spec.m, block[0]);
         w.raster_group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
         if spec.batch.is_some() {

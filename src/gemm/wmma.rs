@@ -13,7 +13,6 @@ use super::operand::{Operand, multiple_of_result, up};
 use super::padding::Padding;
 use super::staging::{Fragment, Staging, source};
 use super::tiles;
-use super::tuning;
 use super::work::{MMA_DEPTH, MMA_ELEMENTS, Work, cycles, mma_cycles};
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, CopyKind, Scope};
@@ -48,6 +47,12 @@ const ADDRESSES: i64 = 48;
 const EDGE_ADDRESSES: i64 = 40;
 /// Rows and columns of C that candidates have at least.
 const LEAST_SIDE: i64 = 16;
+/// Cycles of a step of k for the loads of its operands, and before the first MMA of a block; the share of the bytes from L2, and bytes of
+/// accumulators that a multiprocessor stores in a cycle. Estimates.
+const LATENCY: f64 = 60.0;
+const PROLOGUE: f64 = 1500.0;
+const L2_SHARE: f64 = 32.0 / 61.0;
+const STORE_BYTES: f64 = 32.0;
 
 impl Wmma {
     /// The cheapest tiles; `None` where the chip or its tensor cores have no such product, or it is smaller than a tile.
@@ -100,14 +105,14 @@ impl Wmma {
         let by_shared = target.occupancy(number(self.threads()), 1, number(self.shared(spec))).blocks;
         Work {
             mma: mma * warps as f64 / SCHEDULERS as f64,
-            latency: mma + tuning::MMA_LATENCY,
+            latency: mma + LATENCY,
             // Fragments are read once for each warp, and tiles written once.
             shared_bytes: (MMA_DEPTH * (warps * (wm + wn) + bm + bn)) as f64,
             l2_bytes: (MMA_DEPTH * (bm + bn)) as f64,
-            l2_share: tuning::MMA_L2_SHARE,
+            l2_share: L2_SHARE,
             iterations: up(spec.k * bits(spec), 8 * MMA_DEPTH) as f64,
-            prologue: tuning::MMA_PROLOGUE,
-            epilogue: (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
+            prologue: PROLOGUE,
+            epilogue: (4 * bm * bn) as f64 / STORE_BYTES,
             tiles: up(spec.m, bm).saturating_mul(up(spec.n, bn)).saturating_mul(spec.products()),
             resident: self.resident(spec).min(by_shared.into()).max(1),
             ..Work::NONE

@@ -1,7 +1,8 @@
 //! The cost model: what a candidate asks of a device (`Work`), and the cycles that the device takes for it (`cycles`).
 //!
 //! Each recipe counts its own work; the model is one roofline for all of them. In a k iteration the resident blocks of a multiprocessor
-//! keep its tensor cores, issue slots, shared memory and share of L2 busy, and the slowest of these decides. Blocks run in waves: the
+//! keep its tensor cores, issue slots, shared memory and share of L2 busy, and the slowest of these decides, or, where a recipe's engines
+//! overlap in part, all of them by their [`Work::overlap`]. Blocks run in waves: the
 //! cycles are those of the multiprocessor that has most tiles (makespan).
 //!
 //! Figures of hardware are in the device's row (`target::Device`). Corrections that no figure explains are in `tuning`.
@@ -28,6 +29,11 @@ pub(super) struct Work {
     pub l2_bytes: f64,
     /// The share of the device's bytes per cycle from L2 that the recipe reaches with all multiprocessors ([`tuning`]).
     pub l2_share: f64,
+    /// How well the engines of a multiprocessor overlap: with cycles a, b, .. of each, an iteration takes (a^p + b^p + ..)^(1/p). Infinite where
+    /// the slowest alone decides.
+    pub overlap: f64,
+    /// The share of the device memory bandwidth that the recipe reaches ([`tuning`]).
+    pub memory_share: f64,
     /// k iterations of a tile.
     pub iterations: f64,
     /// Cycles of a wave before its first MMA and after its last store that its blocks spend at the same time.
@@ -38,6 +44,8 @@ pub(super) struct Work {
     pub tiles: i64,
     /// Tiles that are resident on a multiprocessor at a time.
     pub resident: i64,
+    /// Blocks that stay: each walks over tiles, and has the prologue once.
+    pub stays: bool,
     /// Blocks of a cluster.
     pub cluster: i64,
     /// Bytes that the GEMM reads and writes in device memory at least; 0 where a recipe does not count them.
@@ -92,11 +100,14 @@ impl Work {
         shared_bytes: 0.0,
         l2_bytes: 0.0,
         l2_share: 1.0,
+        overlap: f64::INFINITY,
+        memory_share: 1.0,
         iterations: 0.0,
         prologue: 0.0,
         epilogue: 0.0,
         tiles: 0,
         resident: 1,
+        stays: false,
         cluster: 1,
         memory_bytes: 0.0,
         flight_bytes: 0.0,
@@ -114,8 +125,8 @@ impl Work {
             (Limiter::L2, n * self.l2_bytes / self.l2_rate(device)),
         ];
         let slower = |a: (Limiter, f64), b: (Limiter, f64)| if b.1 > a.1 { b } else { a };
-        let (limiter, cycles) = engines.into_iter().fold((Limiter::TensorCores, 0.0), slower);
-        (cycles, limiter)
+        let (limiter, slowest) = engines.into_iter().fold((Limiter::TensorCores, 0.0), slower);
+        (slowest * overlapped(engines.map(|engine| engine.1 / slowest), self.overlap), limiter)
     }
 
     /// What limits the k iterations of a multiprocessor that is full, or has all tiles that there are for it.
@@ -164,6 +175,11 @@ pub(super) fn operand_bytes(spec: &GemmSpec, operand: Operand) -> f64 {
     elements * f64::from(operand.dtype(spec).bits()) / 8.0
 }
 
+/// Bytes of the result.
+pub(super) fn result_bytes(spec: &GemmSpec) -> f64 {
+    spec.m as f64 * spec.n as f64 * spec.products() as f64 * f64::from(spec.out.bits()) / 8.0
+}
+
 /// Elements of C of the MMA of 16 x 8 that [`mma_cycles`] counts, and its bytes of a row along k.
 pub(super) const MMA_ELEMENTS: i64 = 128;
 pub(super) const MMA_DEPTH: i64 = 32;
@@ -183,7 +199,25 @@ pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
     let rest = up(work.tiles % places, multiprocessors);
     let full = (work.tiles / places) as f64 * work.wave(work.resident, device);
     let last = if rest > 0 { work.wave(rest, device) } else { 0.0 };
-    (full + last).max(memory(work, device)) + passes(work, device)
+    let waves = work.tiles / places + i64::from(rest > 0);
+    let once = if work.stays { (waves - 1).max(0) as f64 * work.prologue } else { 0.0 };
+    let (tiles, memory) = (full + last - once, memory(work, device));
+    let together = match work.overlap.is_finite() {
+        true => {
+            let slowest = tiles.max(memory);
+            slowest * overlapped([tiles / slowest, memory / slowest], tuning::MEMORY_OVERLAP)
+        }
+        false => tiles.max(memory),
+    };
+    together + passes(work, device)
+}
+
+/// Cycles of engines that overlap so well, over those of the slowest, which has 1.
+fn overlapped<const N: usize>(engines: [f64; N], overlap: f64) -> f64 {
+    match overlap.is_finite() {
+        true => engines.into_iter().filter(|e| *e > 0.0).map(|e| e.powf(overlap)).sum::<f64>().powf(1.0 / overlap),
+        false => 1.0,
+    }
 }
 
 /// Candidates with their cycles on a device, the cheapest first. Those within `tolerance` times the least cycles are ordered by the total work
@@ -207,7 +241,7 @@ pub(super) fn memory(work: &Work, device: &Device) -> f64 {
     let resident = work.tiles.min(i64::from(device.multiprocessors) * work.resident.max(1));
     let in_flight = resident as f64 * work.flight_bytes / f64::from(device.memory_latency_cycles);
     let idle = 1.0 - (resident as f64 / f64::from(device.multiprocessors)).min(1.0);
-    let reached = device.memory_bytes_per_cycle() * (1.0 - tuning::IDLE_LOSS * idle);
+    let reached = work.memory_share * device.memory_bytes_per_cycle() * (1.0 - tuning::IDLE_LOSS * idle);
     work.prologue + work.memory_bytes / reached.min(in_flight)
 }
 

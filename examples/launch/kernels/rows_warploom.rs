@@ -21,7 +21,7 @@
 //   b [64, 64], strides [64, 1], at a multiple of 16, 8192 bytes
 //   c [65..=256, 64], strides [64, 1], at a multiple of 16, 32768 bytes at most
 //     sm_90a: rows_256.ptx
-//       gemm: grid 8 x 1 x 1 at most, block 128 x 1 x 1, 12296 bytes of shared memory, programmatic dependent launch
+//       gemm: grid 64 x 1 x 1 at most, block 32 x 1 x 1, 4848 bytes of shared memory, programmatic dependent launch
 //
 // How to use it: put this file beside the files that it includes, and name it in a crate:
 // `mod rows { include!("rows_warploom.rs"); }`. The crate needs no LLVM to build; where CUDA is not
@@ -293,40 +293,12 @@ fn unit_1() -> kernel::Kernels {
         kernel::Param::Arg(0),
         kernel::Param::Arg(1),
         kernel::Param::Arg(2),
-        kernel::Param::TensorMap({
-            let mut map = kernel::TensorMap::new(
-            kernel::Param::Arg(0),
-            DType::F16,
-            [&[256, 64], &[64, 1], &[64, 64]],
-            128,
-            256,
-        );
-            map.dynamic = Some((0, 0));
-            map
-        }),
-        kernel::Param::TensorMap(kernel::TensorMap::new(
-            kernel::Param::Arg(1),
-            DType::F16,
-            [&[64, 64], &[64, 1], &[32, 64]],
-            128,
-            256,
-        )),
-        kernel::Param::TensorMap({
-            let mut map = kernel::TensorMap::new(
-            kernel::Param::Arg(2),
-            DType::F16,
-            [&[256, 64], &[64, 1], &[64, 32]],
-            0,
-            256,
-        );
-            map.dynamic = Some((0, 0));
-            map
-        }),
+        kernel::Param::Size(0),
     ];
-    let mut kernel_0 = kernel::Kernel::new("gemm", parameters_0, [8, 1, 1], [128, 1, 1]);
-    kernel_0.shared_bytes = 12296;
+    let mut kernel_0 = kernel::Kernel::new("gemm", parameters_0, [64, 1, 1], [32, 1, 1]);
+    kernel_0.shared_bytes = 4848;
     kernel_0.early = true;
-    kernel_0.clips = kernel::Clips([Some(kernel::Follows::new(0, 2, 64)), None, None]);
+    kernel_0.clips = kernel::Clips([Some(kernel::Follows::new(0, 4, 16)), None, None]);
     let mut made = kernel::Kernels::new(
         "gemm",
         "sm_90a",

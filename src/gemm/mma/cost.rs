@@ -3,7 +3,7 @@
 use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
-use crate::gemm::work::{ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes};
+use crate::gemm::work::{ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes, result_bytes};
 use crate::target::{LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
@@ -25,6 +25,7 @@ impl Mma {
             _ => (cycles, 0.0),
         };
         let used: f64 = Operand::BOTH.into_iter().map(|operand| self.moved(spec, operand)).sum();
+        let stored = if self.parts > 1 { 4 } else { i64::from(spec.out.bits()) / 8 };
         let stage = tuning::MMA_STAGE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
         let copying = self.copying(spec);
         let lone = (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage;
@@ -39,15 +40,18 @@ impl Mma {
             },
             l2_bytes: MMA_DEPTH as f64 * used,
             l2_share: tuning::MMA_L2_SHARE,
+            overlap: tuning::MMA_OVERLAP,
+            memory_share: tuning::MEMORY_SHARE,
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
             prologue: tuning::MMA_PROLOGUE,
             epilogue: match self.adds_in_cluster() {
-                true => sharing_out(self.block, self.parts, false),
-                false => (4 * bm * bn) as f64 / tuning::MMA_STORE_BYTES,
-            } + tuning::MMA_BLOCK,
+                true => sharing_out(self.block, self.parts),
+                false => (bm * bn * stored) as f64 / tuning::STORE_BYTES,
+            },
             tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
             resident: self.resident(spec, target),
-            memory_bytes: Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum(),
+            memory_bytes: result_bytes(spec)
+                + Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum::<f64>(),
             flight_bytes: used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0,
             cluster: if self.adds_in_cluster() { self.parts } else { 1 },
             passes: self.passes(spec),

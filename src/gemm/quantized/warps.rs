@@ -12,7 +12,6 @@ use crate::gemm::operand::up;
 use crate::gemm::padding::Padding;
 use crate::gemm::split::{Combine, combine_parts, combining, split_k};
 use crate::gemm::staging::{divide_among_threads, present};
-use crate::gemm::tuning;
 use crate::gemm::work::{Work, mma_cycles, ranked};
 use crate::ir::{Axis, BindMode, CopyKind, Scope};
 use crate::schedule::Steps;
@@ -38,6 +37,14 @@ const PANEL: i64 = 128;
 const MOST_REGISTERS: i64 = 160;
 /// Rows of blocks that are walked together.
 const RASTER_GROUP: i64 = 8;
+
+/// Cycles of a stage for its barrier, of a step of k for the loads of its operands, and before the first MMA of a block; the share of the
+/// bytes from L2, and bytes of C that a multiprocessor stores in a cycle. Estimates, with which these tiles were chosen.
+const STAGE_LATENCY: f64 = 200.0;
+const STEP_LATENCY: f64 = 60.0;
+const PROLOGUE: f64 = 1500.0;
+const L2_SHARE: f64 = 32.0 / 61.0;
+const STORE_BYTES: f64 = 32.0;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -189,13 +196,13 @@ impl ByWarps {
         Work {
             mma,
             issue: issue + instructions / SCHEDULERS as f64,
-            latency: tuning::MMA_STAGE_LATENCY + tuning::MMA_LATENCY * (self.bk / terms) as f64 + issue + mma,
+            latency: STAGE_LATENCY + STEP_LATENCY * (self.bk / terms) as f64 + issue + mma,
             shared_bytes: 2.0 * stage + (self.rows * self.bk * 2 * (WARPS - 1)) as f64,
             l2_bytes: stage,
-            l2_share: tuning::MMA_L2_SHARE,
+            l2_share: L2_SHARE,
             iterations: (k / self.bk / self.parts) as f64,
-            prologue: tuning::MMA_PROLOGUE,
-            epilogue: 2.0 * stored / tuning::MMA_STORE_BYTES,
+            prologue: PROLOGUE,
+            epilogue: 2.0 * stored / STORE_BYTES,
             tiles: self.tiles(q),
             resident: (room / (self.stages * self.stage_bytes(q))).clamp(1, 4),
             memory_bytes: super::cost::memory_bytes(q),

@@ -1,10 +1,10 @@
 //! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
-use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, in_bytes, registers, room, up};
+use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, in_bytes, processors, registers, room, up};
 use crate::gemm::Mma;
 use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
 use crate::gemm::tuning;
-use crate::gemm::work::{Passes, Work, cycles, memory, operand_bytes, passes};
+use crate::gemm::work::{Passes, Work, cycles, memory, operand_bytes, passes, result_bytes};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -95,7 +95,8 @@ impl Wgmma {
             bubble: self.promotion_bubble(mma),
             tiles: self.blocks(spec),
             prologue: tuning::WGMMA_PROLOGUE + self.cluster_ends(),
-            memory_bytes: Operand::BOTH.into_iter().map(|operand| operand_bytes(spec, operand)).sum(),
+            memory_bytes: result_bytes(spec) + self.operand_reads(spec),
+            memory_share: tuning::MEMORY_SHARE,
             flight_bytes: ((self.stages - 1) * fetched) as f64,
             ..Work::NONE
         };
@@ -117,14 +118,16 @@ impl Wgmma {
         Work {
             shared_bytes: (operands + fetched) as f64,
             l2_bytes: self.l2_bytes(spec),
-            l2_share: tuning::WGMMA_L2_SHARE,
+            l2_share: self.l2_share(spec, target),
+            overlap: tuning::WGMMA_OVERLAP,
             iterations: stages,
             epilogue: match self.adds_in_cluster() {
-                true => sharing_out([m, n], self.parts, self.stages_parts()),
-                false => (m * n * stored) as f64 / tuning::WGMMA_STORE_BYTES,
+                true => sharing_out([m, n], self.parts),
+                false => (m * n * stored) as f64 / tuning::STORE_BYTES,
             },
-            resident: self.resident(spec, target),
-            cluster: if self.adds_in_cluster() { self.parts } else { 1 },
+            resident: if self.persistent { 1 } else { self.resident(spec, target) },
+            stays: self.persistent,
+            cluster: if self.adds_in_cluster() { self.parts } else { self.cluster.iter().product() },
             passes: combining(spec, self.parts, self.combine),
             ..common
         }
@@ -148,20 +151,60 @@ impl Wgmma {
         let Work { mma, iterations, tiles, l2_share, .. } = work;
         let l2_bytes = if self.pingpong { work.l2_bytes } else { 0.0 };
         let multiplying = Work { mma, bubble, iterations, tiles, epilogue, l2_bytes, l2_share, ..Work::NONE };
-        cycles(&multiplying, &device).max(memory(&work, &device))
+        // What both forms read and write alike is left out; the second warpgroup in ping-pong reads the shared operand once more.
+        let again = if self.pingpong { operand_bytes(spec, self.swap_ab.columns()) } else { 0.0 };
+        let read = Operand::BOTH.into_iter().map(|operand| operand_bytes(spec, operand)).sum::<f64>() + again;
+        let reading = Work { memory_bytes: read, memory_share: 1.0, ..work };
+        cycles(&multiplying, &device).max(memory(&reading, &device))
     }
 
-    /// Bytes that a stage reads from L2. A row that begins anywhere in a line comes as two reads, unless two blocks share it. What blocks
-    /// share is read once for all of them.
+    /// Bytes that a stage reads from L2. A row that begins inside a line comes as two reads, unless two blocks share it. Of what blocks share
+    /// ping-pong reads its part.
     fn l2_bytes(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
-            let crosses =
-                in_bytes(operand.multiple(spec), spec) % LINE != 0 && self.routes[operand as usize] == Source::Direct;
             let sharers = self.cluster[operand.other() as usize];
-            let reads = if crosses && sharers == 1 { tuning::UNALIGNED_READS } else { 1.0 };
-            in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads / sharers as f64
+            let inside = match self.routes[operand as usize] {
+                Source::Direct if sharers == 1 => {
+                    let pitch = in_bytes(operand.multiple(spec), spec).max(1);
+                    1.0 - (1 << pitch.trailing_zeros().min(LINE.trailing_zeros())) as f64 / LINE as f64
+                }
+                _ => 0.0,
+            };
+            let reads = 1.0 + (tuning::UNALIGNED_READS - 1.0) * inside.powf(tuning::UNALIGNED_POWER);
+            in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads
         };
         Operand::BOTH.into_iter().map(one).sum()
+    }
+
+    /// The share of the bytes from L2 for each multiprocessor: all of them for those that have blocks, less where blocks do not stay together.
+    fn l2_share(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let all = f64::from(processors(target));
+        let busy = (self.blocks(spec) as f64).min(all);
+        tuning::WGMMA_L2_SHARE * all / busy * (1.0 - tuning::RAGGED_LOSS * self.raggedness(spec))
+    }
+
+    /// Bytes of both operands, and a part of those that several blocks read.
+    fn operand_reads(&self, spec: &GemmSpec) -> f64 {
+        let one = |operand: Operand| {
+            let across = operand.other();
+            let blocks = up(across.rows(spec), self.stage_tile()[across as usize] * self.cluster[across as usize]);
+            operand_bytes(spec, operand) * (1.0 + tuning::READ_AGAIN * (1.0 - 1.0 / blocks as f64))
+        };
+        Operand::BOTH.into_iter().map(one).sum()
+    }
+
+    /// From 0, where all blocks load as many bytes, to 1, where half of them load none.
+    fn raggedness(&self, spec: &GemmSpec) -> f64 {
+        let tile = self.stage_tile();
+        let one = |operand: Operand| {
+            let (side, whole) = (operand.rows(spec), tile[operand as usize]);
+            let (tiles, missing) = (up(side, whole), (whole - side % whole) % whole);
+            let share = 1.0 / tiles as f64;
+            // Where there is one tile, all blocks have it.
+            let apart = if tiles > 1 { share.min(1.0 - share) } else { 0.0 };
+            4.0 * apart * missing as f64 / tile.iter().sum::<i64>() as f64
+        };
+        Operand::BOTH.into_iter().map(one).sum::<f64>().min(1.0)
     }
 
     /// The candidates that take fewer cycles than the best tiles by mma.sync, the cheapest first. None where half of the least
@@ -228,7 +271,7 @@ mod tests {
         for size in [[256, 256, 65536], [128, 128, 16384], [64, 512, 12800]] {
             let chosen = choice(size, Layout::NT);
             let blocks = chosen.blocks(&GemmSpec::of(size[0], size[1], size[2], DType::F16, Layout::NT));
-            assert!(chosen.parts > 1 && (66..=264).contains(&blocks), "{size:?}: {chosen:?}");
+            assert!(chosen.parts > 1 && (64..=264).contains(&blocks), "{size:?}: {chosen:?}");
         }
         for size in [[4096; 3], [1000; 3], [8192, 8192, 64]] {
             assert_eq!(choice(size, Layout::NT).parts, 1, "{size:?}");

@@ -1,16 +1,22 @@
-//! Tiles of one wave: instructions have as few columns as give each multiprocessor at most one tile.
+//! Tiles of whole waves: instructions have as few columns as give each multiprocessor at most one tile, or two to four.
 //!
-//! Tiles of whole panels leave multiprocessors without work where there are a few more of them than multiprocessors. On an H100 (132
-//! multiprocessors) 7360x592x13232 NT of f16 takes 227 us in 232 tiles of 128 x 192 and 173 in 117 of 192 x 200; 1792x1920x15168 NT takes
-//! 155 us in 105 tiles of 256 x 128 and 139 in 126 of 128 x 216. Two waves of such tiles, without blocks that stay, gained nothing
-//! (768x9864x768 TT: 23.5 us in 128 x 232, 22.8 in 128 x 256; 7360x592x13232 NT: 281 us in 128 x 152).
+//! Tiles of whole panels leave multiprocessors without work where there are a few more of them than in whole waves. On an H100 (132
+//! multiprocessors) 7360x592x13232 NT of f16 takes 227 us in 232 tiles of 128 x 192 and 163 in 117 of 192 x 200; 1792x1920x15168 NT takes
+//! 155 us in 105 tiles of 256 x 128 and 136 in 126 of 128 x 216. In two waves of blocks that stay 2634x2432x6560 NT takes 138 us in
+//! 128 x 256 and 119 in 128 x 208, in three 768x9864x768 TT 22.7 in 128 x 256 and 20.8 in 128 x 152, in four 14367x896x368 NN 24.3 in
+//! 128 x 256 and 20.4 in 192 x 128.
 
-use super::{LEAST_STAGES, SwapAb, Wgmma, processors, thin, up};
+use super::{LEAST_STAGES, MOST_STAGES, SwapAb, Wgmma, processors, room, thin, up};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
 /// The long side of a block's tile, in rows of instructions, and warpgroups that share it.
 const LONG: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
+/// Columns of blocks of one to three warpgroups beside a producer: three leave 128 registers to a thread, of which 192 columns take 96.
+const MOST_BESIDE_PRODUCER: [i64; 3] = [256, 256, 192];
+/// Waves of blocks that stay. Sums of fewer stages than [`LEAST_STAGES`] wait for their stores: 2560x4416x64 TT of bf16 takes 15.9 us in
+/// 256 x 176 and 10.2 in 64 x 192.
+const WAVES: std::ops::RangeInclusive<i64> = 2..=4;
 /// Columns of instructions: fewer are those of thin products.
 const COLUMNS: std::ops::RangeInclusive<i64> = 72..=256;
 /// Accumulators of a thread at most, as with warpgroups in ping-pong, and where an epilogue follows.
@@ -24,27 +30,51 @@ impl Wgmma {
         if spec.batch.is_some() || spec.least_m.is_some() {
             return Vec::new();
         }
-        let most = if spec.epilogue { MOST_WITH_EPILOGUE } else { MOST_ACCUMULATORS };
-        let mut all = Vec::new();
+        let mut all = Wgmma::fitted_to_waves(spec, target);
         for swap_ab in [SwapAb::Straight, SwapAb::Swapped] {
-            let sides = [spec.m, spec.n];
-            let (rows, side) = (sides[swap_ab.rows()], sides[1 - swap_ab.rows()]);
             for (long, warpgroups) in LONG {
-                let tiles = i64::from(processors(target)) / up(rows, long);
-                let Some(columns) = (tiles > 0).then(|| thin::part(side, tiles, spec.a.bits())) else { continue };
-                let fits = COLUMNS.contains(&columns) && long * columns / (128 * warpgroups) <= most;
+                let Some(columns) = fitted_columns(spec, swap_ab, (long, warpgroups), 1, target) else { continue };
                 let block = if swap_ab.is_swapped() { [columns, long] } else { [long, columns] };
-                if fits {
-                    all.extend(Wgmma::alone(spec, swap_ab, (block, warpgroups), 1, target));
-                }
+                all.extend(Wgmma::alone(spec, swap_ab, (block, warpgroups), 1, target));
             }
         }
-        // Beside a producer the ring leaves no room for C; a short one does not hide the loads.
-        let long = |w: &Wgmma| w.stages >= LEAST_STAGES.min(w.k_stages(spec));
-        let partners: Vec<Wgmma> = all.iter().filter_map(|w| w.with_partner(spec, target)).filter(long).collect();
-        all.extend(partners);
         all
     }
+
+    /// Tiles of blocks that stay, in two waves or more.
+    fn fitted_to_waves(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let mut all = Vec::new();
+        for (waves, (long, warpgroups)) in WAVES.flat_map(|waves| LONG.map(|long| (waves, long))) {
+            let fitted = fitted_columns(spec, SwapAb::Straight, (long, warpgroups), waves, target);
+            let Some(columns) = fitted else { continue };
+            let w = Wgmma::of(spec, [long, columns], warpgroups, target);
+            let alone = Wgmma { cluster: [1, 1], ..w }.with_slots(spec, target, MOST_STAGES);
+            // Beside a producer the ring leaves no room for C; a short one does not hide the loads.
+            let long = |w: &Wgmma| w.stages >= LEAST_STAGES && w.shared(spec) <= room(target);
+            let both = [Some(alone), (w != alone).then_some(w)].into_iter().flatten();
+            let busy =
+                |w: &Wgmma| w.k_stages(spec) >= LEAST_STAGES && w.blocks(spec) <= waves * i64::from(processors(target));
+            let fits = |w: &Wgmma| w.persistent && busy(w) && columns <= MOST_BESIDE_PRODUCER[warpgroups as usize - 1];
+            all.extend(both.filter(|w| fits(w) && thin::has_panels(w, spec) && long(w)));
+        }
+        all
+    }
+}
+
+/// Columns of instructions that give each multiprocessor at most so many tiles, if a thread has registers for their accumulators.
+fn fitted_columns(
+    spec: &GemmSpec,
+    swap_ab: SwapAb,
+    (long, warpgroups): (i64, i64),
+    waves: i64,
+    target: &Target,
+) -> Option<i64> {
+    let most = if spec.epilogue { MOST_WITH_EPILOGUE } else { MOST_ACCUMULATORS };
+    let sides = [spec.m, spec.n];
+    let (rows, side) = (sides[swap_ab.rows()], sides[1 - swap_ab.rows()]);
+    let tiles = waves * i64::from(processors(target)) / up(rows, long);
+    let columns = (tiles > 0).then(|| thin::part(side, tiles, spec.a.bits()))?;
+    (COLUMNS.contains(&columns) && long * columns / (128 * warpgroups) <= most).then_some(columns)
 }
 
 #[cfg(test)]
@@ -56,14 +86,19 @@ mod tests {
     use crate::te::Layout;
 
     #[test]
-    fn a_tile_for_each_multiprocessor_is_first_where_panels_make_two_waves() {
+    fn whole_waves_are_first_where_panels_make_parts_of_waves() {
         let chosen = |m, n, k, layout| {
-            let w = Wgmma::choose(&GemmSpec::of(m, n, k, DType::F16, layout), &Target::sm_90a()).unwrap();
-            (w.block, w.warpgroups)
+            let spec = GemmSpec::of(m, n, k, DType::F16, layout);
+            let w = Wgmma::choose(&spec, &Target::sm_90a()).unwrap();
+            (w.block[1] % 64, w.blocks(&spec))
         };
-        assert_eq!(chosen(7360, 592, 13232, Layout::NT), ([192, 200], 3));
+        let waves = |(beyond_panels, blocks): (i64, i64), waves: i64| {
+            beyond_panels > 0 && (132 * waves - 16..=132 * waves).contains(&blocks)
+        };
+        assert!(waves(chosen(7360, 592, 13232, Layout::NT), 1));
+        assert!(waves(chosen(2634, 2432, 6560, Layout::NT), 2));
         // Whole waves of panels.
-        assert_eq!(chosen(2048, 2048, 2048, Layout::NT), ([128, 256], 2));
+        assert_eq!(chosen(2048, 2048, 2048, Layout::NT), (0, 128));
     }
 
     #[test]
@@ -78,7 +113,8 @@ mod tests {
                     let schedule = schedule(&Product::of_gemm(&gemm).unwrap(), &target, w.steps(gemm.spec())).unwrap();
                     let lowered = schedule.scheduled().and_then(|func| lower(&func, &target));
                     assert!(lowered.is_ok(), "{w:?} of {m}x{n}x{k} {}: {}", layout.name(), lowered.unwrap_err());
-                    assert!(w.blocks(gemm.spec()) <= 132, "{w:?} of {m}x{n}x{k}");
+                    let waves = if w.persistent { 4 } else { 1 };
+                    assert!(w.blocks(gemm.spec()) <= waves * 132, "{w:?} of {m}x{n}x{k}");
                     count += 1;
                 }
             }

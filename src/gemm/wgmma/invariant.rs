@@ -3,7 +3,7 @@
 //! differ.
 
 use super::{DEPTH, ROWS, Wgmma, elements};
-use crate::gemm::{tiles, tuning};
+use crate::gemm::tiles;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -26,10 +26,7 @@ impl Wgmma {
     /// The tiles with so many parts of k, with the cycles of those in which warpgroups cooperate, the preferred first.
     pub(in crate::gemm) fn in_order(spec: &GemmSpec, target: &Target, parts: i64) -> Vec<(f64, Wgmma)> {
         let all = match parts {
-            1 => {
-                let fitted = (Wgmma::fitted_tiles(spec, target), tuning::FITTED_GAIN);
-                Wgmma::with_tiles_alone(Wgmma::of_any_rows(spec, target), fitted, spec, target)
-            }
+            1 => Wgmma::of_any_rows(spec, target),
             _ => Wgmma::divided(spec, target, parts),
         };
         let straight = all.into_iter().filter(|w| w.parts == parts && !w.swap_ab.is_swapped());

@@ -1,13 +1,12 @@
 //! Tiles of which two blocks of a cluster share a side, by multicast: L2 is read once for both.
 
-use super::{MOST_STAGES, Wgmma, up};
+use super::{FEW_STAGES, SHORT, Wgmma, up};
 use crate::gemm::tuning;
-use crate::gemm::work::Work;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
-/// Cycles of L2 for a cycle of MMAs from which on blocks share tiles.
-const SHARING_PAYS: f64 = 1.5;
+/// Stages of the ring at most.
+const STAGES: i64 = 16;
 
 impl Wgmma {
     /// The dimension of C along which blocks share the longer side of their tiles, and the blocks along it.
@@ -22,20 +21,27 @@ impl Wgmma {
         if self.persistent { 0.0 } else { tuning::CLUSTER_ENDS * (blocks as f64).log2() }
     }
 
-    /// The same tiles of one wave of which two blocks share the longer side; `None` where they do already, or find no partners, or where L2
-    /// does not take much longer than the MMAs. On an H100 that takes 30.1 us instead of 31.8 for 12288x128x3072 NT of bf16 in 128 x 128, and
-    /// 0.98 of the speed alone for 2048^3 NN of f16 in 128 x 256. Blocks that stay gain nothing: the tensor cores and the power limit decide
-    /// there (4096^3 NT of f16, 8192^3 NN).
-    pub(super) fn with_partner(&self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
-        let (shared, blocks) = self.shared_side(spec, false);
-        let work = self.work(spec, target);
-        let alone = spec.batch.is_none() && self.cluster == [1, 1] && !self.persistent;
-        let fetches = Work { mma: 0.0, bubble: 0.0, ..work }.iteration(1, &target.device()).0 > SHARING_PAYS * work.mma;
-        if !alone || !fetches || !self.stores_by_tma() || blocks % 2 != 0 {
-            return None;
-        }
-        let mut w = Wgmma { producer: true, ..*self };
-        w.cluster[shared] = 2;
-        Some(w.with_slots(spec, target, MOST_STAGES))
+    /// The same tiles of one wave of which two blocks share a side, along rows and along columns of C, where all find partners. It pays where
+    /// rows begin inside the lines of L2: 104x4048x448 TN of f16 takes 3.46 us on an H100 in 64 x 64 by two, 4.84 in 128 x 64 alone.
+    /// Blocks that stay gain nothing: the tensor cores and the power limit decide there (4096^3 NT of f16, 8192^3 NN).
+    pub(super) fn with_partners(&self, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let alone = spec.batch.is_none() && self.parts == 1 && self.cluster == [1, 1] && !self.persistent;
+        let along = [0, 1]
+            .into_iter()
+            .filter(|along| alone && self.stores_by_tma() && up([spec.m, spec.n][*along], self.block[*along]) % 2 == 0);
+        let shared = along.map(|along| {
+            let mut w = Wgmma { producer: true, ..*self };
+            w.cluster[along] = 2;
+            let w = w.with_slots(spec, target, FEW_STAGES);
+            let few = Wgmma::has_unaligned_rows(spec, w.routes) && w.k_stages(spec) <= SHORT * FEW_STAGES;
+            if few { w } else { w.with_slots(spec, target, STAGES) }
+        });
+        shared.collect()
+    }
+
+    /// The same tiles of which no block shares a side.
+    pub(super) fn without_partners(&self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
+        let alone = Wgmma { cluster: [1, 1], producer: self.persistent, ..*self };
+        (self.cluster != [1, 1]).then(|| alone.with_slots(spec, target, super::MOST_STAGES))
     }
 }

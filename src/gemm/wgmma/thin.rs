@@ -51,19 +51,19 @@ impl Wgmma {
         ranked(works, 1.0, &target.device()).into_iter().map(|(_, w)| w).collect()
     }
 
-    /// These tiles among others, by their cycles: each behind those of which it takes more than a share `gain`.
+    /// These tiles among others, by their cycles.
     pub(super) fn with_tiles_alone(
         mut all: Vec<Wgmma>,
-        (alone, gain): (Vec<Wgmma>, f64),
+        alone: Vec<Wgmma>,
         spec: &GemmSpec,
         target: &Target,
     ) -> Vec<Wgmma> {
-        // Tiles that four blocks share were measured to be first, which the model of one block does not say.
-        let ahead = if gain < 1.0 { all.iter().take_while(|w| w.shares_with_four()).count() } else { 0 };
+        let mut cycles: Vec<f64> = all.iter().map(|w| w.cycles(spec, target)).collect();
         for w in alone {
-            let cycles = w.cycles(spec, target) / gain;
-            let behind = all.iter().skip(ahead).position(|other| cycles < other.cycles(spec, target));
-            all.insert(behind.map_or(all.len(), |n| ahead + n), w);
+            let own = w.cycles(spec, target);
+            let at = cycles.iter().position(|other| own < *other).unwrap_or(all.len());
+            all.insert(at, w);
+            cycles.insert(at, own);
         }
         all
     }
@@ -117,7 +117,7 @@ pub(super) fn part(side: i64, tiles: i64, bits: u32) -> i64 {
 }
 
 /// Whether the rows of a tile that give the columns of instructions are whole panels, where they do not run along k.
-fn has_panels(w: &Wgmma, spec: &GemmSpec) -> bool {
+pub(super) fn has_panels(w: &Wgmma, spec: &GemmSpec) -> bool {
     let row = in_bytes(w.block[1 - w.swap_ab.rows()], spec);
     runs_along_k(w.swap_ab.columns(), spec) || row % 128 == 0 || row == PANEL
 }

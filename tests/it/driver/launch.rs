@@ -434,7 +434,7 @@ fn tensor_maps_are_encoded_once_for_an_address() {
 
 #[test]
 fn grids_and_tensor_maps_follow_the_arrays() {
-    let text = "gemm 1..=512x128x64 f16>f32>f16 NT\ntarget sm_90a\n";
+    let text = "gemm 1..=512x512x512 f16>f32>f16 NT\ntarget sm_90a\n";
     let dynamic: Schedule = text.parse().unwrap();
     let schedule = warploom::gemm::recommend_for(&dynamic.program, &Target::sm_90a()).unwrap();
     alone("", |mock| {
@@ -443,9 +443,9 @@ fn grids_and_tensor_maps_follow_the_arrays() {
         let device = Device::open(0).unwrap();
         let program = device.load(&kernels).unwrap();
         let array = |rows: usize, columns: usize| device.alloc(DType::F16, &[rows, columns]).unwrap();
-        let b = array(128, 64);
+        let b = array(512, 512);
         for rows in [1, 64, 65, 512] {
-            let (a, c) = (array(rows, 64), array(rows, 128));
+            let (a, c) = (array(rows, 512), array(rows, 512));
             mock.journal();
             program.launch(&[&a, &b, &c]).unwrap();
             let grid = kernels.at(&[rows as i64]).unwrap().kernels[0].grid;
@@ -455,12 +455,12 @@ fn grids_and_tensor_maps_follow_the_arrays() {
                 "{words}{journal:?}"
             );
             let maps: Vec<_> = journal.iter().filter(|l| l.starts_with("cuTensorMapEncodeTiled")).collect();
-            let extent = format!("64, {rows}]");
+            let extent = format!("512, {rows}]");
             assert!(maps.iter().any(|l| l.contains(&extent)), "{extent} {maps:?}");
         }
-        let (a, c) = (array(513, 64), array(513, 128));
+        let (a, c) = (array(513, 512), array(513, 512));
         assert_eq!(program.launch(&[&a, &b, &c]).unwrap_err().code(), Code::SizeValue);
-        let (a, c) = (array(64, 64), array(65, 128));
+        let (a, c) = (array(64, 512), array(65, 512));
         let error = program.launch(&[&a, &b, &c]).unwrap_err();
         assert_eq!(error.message(), "M is 64 by array A, and 65 by array C");
         // SAFETY: nothing is launched: the size is missing.
