@@ -41,7 +41,7 @@ impl Mma {
             l2_bytes: MMA_DEPTH as f64 * used,
             l2_share: tuning::MMA_L2_SHARE,
             overlap: tuning::MMA_OVERLAP,
-            memory_share: tuning::MEMORY_SHARE,
+            memory_share: tuning::MMA_MEMORY_SHARE,
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
             prologue: tuning::MMA_PROLOGUE,
             epilogue: match self.adds_in_cluster() {
