@@ -31,8 +31,8 @@ pub(super) const ADDRESS_REGISTERS: i64 = 40;
 pub(super) const MMA_CYCLES: f64 = 6.0;
 /// How well the engines of a multiprocessor overlap. Of the fit.
 pub(super) const MMA_OVERLAP: f64 = 2.7;
-/// The share of the device memory bandwidth that mma.sync reaches: 32x11008x4096 NT of f16 takes 38.4 us on an H100 by its best tiles, and 32.9 by
-/// wgmma, which has [`MEMORY_SHARE`].
+/// The share of the device memory bandwidth that mma.sync reaches on chips with wgmma: 32x11008x4096 NT of f16 takes 38.4 us on an H100 by its best
+/// tiles, and 32.9 by wgmma, which has [`MEMORY_SHARE`].
 pub(super) const MMA_MEMORY_SHARE: f64 = 0.62;
 /// Cycles of a stage of 64 terms by TMA in which the tensor cores wait for the barrier of a lone block. At 8192^3 on an H200 they were busy
 /// for 0.911 of the cycles with 128 x 256 alone, and with two blocks of 128 x 128, 80 x 256, 192 x 128 for 0.934, 0.947, 0.948: the

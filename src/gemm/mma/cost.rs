@@ -4,7 +4,7 @@ use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
 use crate::gemm::work::{ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes, result_bytes};
-use crate::target::{LANES, SCHEDULERS, Target};
+use crate::target::{Features, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 impl Mma {
@@ -41,7 +41,10 @@ impl Mma {
             l2_bytes: MMA_DEPTH as f64 * used,
             l2_share: tuning::MMA_L2_SHARE,
             overlap: tuning::MMA_OVERLAP,
-            memory_share: tuning::MMA_MEMORY_SHARE,
+            memory_share: match target.has(Features::WGMMA) {
+                true => tuning::MMA_MEMORY_SHARE,
+                false => tuning::MEMORY_SHARE,
+            },
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
             prologue: tuning::MMA_PROLOGUE,
             epilogue: match self.adds_in_cluster() {
