@@ -176,14 +176,14 @@ impl Wgmma {
         Operand::BOTH.into_iter().map(one).sum()
     }
 
-    /// The share of the bytes from L2 for each multiprocessor: all of them for those that have blocks, less where blocks do not stay together.
+    /// The share of the bytes from L2 that a busy multiprocessor gets: idle ones leave it theirs. It is less where ragged tiles let blocks run ahead.
     fn l2_share(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let all = f64::from(processors(target));
         let busy = (self.blocks(spec) as f64).min(all);
         tuning::WGMMA_L2_SHARE * all / busy * (1.0 - tuning::RAGGED_LOSS * self.raggedness(spec))
     }
 
-    /// Bytes of both operands, and a part of those that several blocks read.
+    /// Bytes of both operands; an operand that several blocks read counts for more.
     fn operand_reads(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
             let across = operand.other();
