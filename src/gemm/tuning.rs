@@ -5,10 +5,11 @@
 //! choices for the lines of benches/*.suite were measured (benches/results/h200-2026-11-24/hopper.json, h200-2026-11-22/suite.json). Folders
 //! are those of benches/results. Of figures without a folder no record was kept.
 
-/// Figures "of the fit" are those of a fit to the times of 2,700 candidates of 90 products (62 of random sizes, the others lines of
-/// benches/*.suite) on one H100: by wgmma (2,189), mma.sync (362) and ordinary code of f32. Times that are within 1.4 of a product's best weigh
+/// Figures "of the fit" are those of a fit to the times of 2,700 candidates of 90 products (41 random ones, half of them slow before; 4
+/// around 200x4096x4096; 45 lines of benches/*.suite and other notes) on one H100: by wgmma (2,189), mma.sync (362) and ordinary code of f32. Times that are within 1.4 of a product's best weigh
 /// most. The first candidate by the fitted model takes 1.04 times as long as the fastest that was measured, at the geometric mean; by the model
-/// before it, 1.08 (no record was kept).
+/// before it, 1.08 (no record was kept). Some were set by hand beside the fit: launches and slices of split-K, and reads of unaligned rows (2.5 by the
+/// fit, which weighs tiles that are far from the best little).
 ///
 /// How well the tiles of a kernel overlap with its device memory accesses ([`super::work::Work::overlap`]). Of the fit.
 pub(super) const MEMORY_OVERLAP: f64 = 4.0;

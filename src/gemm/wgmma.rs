@@ -127,7 +127,7 @@ const ROWS: i64 = 64;
 const AT_ONCE: i64 = 6 << 20;
 /// The most stages.
 const MOST_STAGES: i64 = 8;
-/// The most stages of one wave whose rows begin inside the lines of L2, where device memory does not decide.
+/// The most stages of tiles of one wave whose rows begin inside the lines of L2, where the sum is short.
 const FEW_STAGES: i64 = 6;
 /// Rounds of such a ring up to which a sum is short.
 const SHORT: i64 = 4;

@@ -158,8 +158,8 @@ impl Wgmma {
         cycles(&multiplying, &device).max(memory(&reading, &device))
     }
 
-    /// Bytes that a stage reads from L2. A row that begins inside a line comes as two reads, unless two blocks share it. Of what blocks share
-    /// ping-pong reads its part.
+    /// Bytes that a stage reads from L2. A row that begins inside a line comes as several reads, unless two blocks share it. Blocks that share a
+    /// tile read as much by the fit as blocks whose reads the crossbar joins.
     fn l2_bytes(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
             let sharers = self.cluster[operand.other() as usize];
