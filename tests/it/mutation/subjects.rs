@@ -97,6 +97,7 @@ pub fn subjects() -> Vec<Subject> {
         out.push(subject(name.to_string(), &warpgroup::from_registers(9, loaded_at, 1, more)).unwrap());
     }
     out.extend(PRODUCTS_OF_RECIPES.iter().map(recommended));
+    out.push(ragged_tiles_of_several_warps());
     out
 }
 
@@ -158,6 +159,15 @@ fn recommended(product: &([i64; 3], DType, Layout, gemm::Kind, Target)) -> Subje
     let schedule = kind.schedule(&Gemm::new(m, n, k).of(dtype).layout(layout), &target).unwrap();
     let by = if kind == gemm::Kind::Simt { String::new() } else { format!(" by {}", kind.name()) };
     subject(format!("recommended {dtype} {} {m}x{n}x{k}{by}", layout.name()), &schedule).unwrap()
+}
+
+/// The small ragged product of [`PRODUCTS_OF_RECIPES`], whose recommended blocks are one warp, in blocks of eight: barriers of all
+/// threads order their ring.
+fn ragged_tiles_of_several_warps() -> Subject {
+    let tiles = "tiles 16x16x16 of 1x1 a thread, 2 stages";
+    let candidates = gemm::candidates(&Gemm::new(33, 35, 18).layout(Layout::NT), &Target::sm_80()).unwrap();
+    let (_, schedule) = candidates.into_iter().find(|(name, _)| name == tiles).unwrap_or_else(|| panic!("no {tiles}"));
+    subject("f32 NT 33x35x18 in blocks of eight warps".into(), &schedule).unwrap()
 }
 
 /// The parts of the worked example with tiles that the simulator runs in a moment, in the place of its own of 128 x 256: all
