@@ -6,7 +6,7 @@ use super::{cache, show};
 use crate::artifact::{self, Artifact, EXTENSION, MANIFEST, Variant};
 use crate::build::Builder;
 use crate::error::{Code, Error, Result};
-use crate::gemm::{self, Gemm, MOST_RANGES};
+use crate::gemm::{self, MOST_RANGES, RowRange};
 use crate::loom::Schedule;
 use crate::target::Target;
 use crate::tune::{self, Record};
@@ -39,9 +39,10 @@ pub struct BuildArgs {
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::sizes, requires = "files")]
     sizes: Vec<Sizes>,
     /// Kernels for the range of a dynamic M at most: the cost model divides the range into parts, each with the schedule that loses least in it
-    /// against those recommended for each M alone. 1 is one kernel for the whole range.
-    #[arg(long, value_name = "N", default_value_t = RANGES, requires = "gemm", value_parser = clap::value_parser!(u8).range(1..=MOST_RANGES as i64))]
-    ranges: u8,
+    /// against those recommended for each M alone. 1 is one kernel for the whole range. Of --gemm 6 where nothing is said; a file of one
+    /// product whose one step is a line `recommend` is divided where N is given.
+    #[arg(long, value_name = "N", conflicts_with_all = ["sizes", "records"], value_parser = clap::value_parser!(u8).range(1..=MOST_RANGES as i64))]
+    ranges: Option<u8>,
     /// Compile for each of these chips, separated by commas, instead of the files' own. Without it, --gemm is compiled for sm_90a where that
     /// has wgmma for the types, else for sm_90.
     #[arg(long, value_name = "CHIPS", value_delimiter = ',')]
@@ -97,7 +98,10 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
     let targets = args.target.iter().map(|name| Target::parse(name)).collect::<Result<Vec<_>>>()?;
     let records = input::records(&args.records)?;
     for file in &args.files {
-        of_file(file, &targets, (&args.sizes, &records), builder)?;
+        match args.ranges {
+            Some(most) => file_in_ranges(file, &targets, most, builder)?,
+            None => of_file(file, &targets, (&args.sizes, &records), builder)?,
+        }
     }
     for sizes in &args.gemm {
         for (types, layout) in args.dtype.iter().flat_map(|types| args.layout.iter().map(move |layout| (types, layout)))
@@ -106,9 +110,10 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
             let own = [product.default_target()];
             for target in if targets.is_empty() { &own } else { &targets[..] } {
                 // A record is of one program.
-                let is_divided = product.spec().least_m.is_some() && args.ranges > 1 && records.is_empty();
+                let ranges = args.ranges.unwrap_or(RANGES);
+                let is_divided = product.spec().least_m.is_some() && ranges > 1 && records.is_empty();
                 if is_divided {
-                    divided(&product, target, args.ranges, builder)?;
+                    divided(gemm::recommend_ranges(&product, target, ranges.into())?, None, builder);
                     continue;
                 }
                 let schedule = tune::recommend(&product, target, &records)?;
@@ -121,14 +126,46 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
     Ok(())
 }
 
-/// Adds a schedule for each range of a dynamic M, and says which.
-fn divided(product: &Gemm, target: &Target, most: u8, builder: &mut Builder) -> Result<()> {
-    for range in gemm::recommend_ranges(product, target, most.into())? {
-        let title = input::title(&range.schedule);
-        show::note(format_args!("{title} for {target}: {}", input::range_words(&range)));
+/// Adds a schedule for each range of a dynamic M, and says which. The variants of a file have its name.
+fn divided(ranges: Vec<RowRange>, stem: Option<&str>, builder: &mut Builder) {
+    for range in ranges {
+        let title = match stem {
+            Some(stem) => format!("{stem} {}..={}", range.low, range.high),
+            None => input::title(&range.schedule),
+        };
+        show::note(format_args!("{title} for {}: {}", range.schedule.target, input::range_words(&range)));
         builder.schedule(title.replace(' ', "_"), range.schedule);
     }
+}
+
+/// Adds the schedules of a file's program for the ranges of its dynamic size, for each chip.
+fn file_in_ranges(file: &Path, targets: &[Target], most: u8, builder: &mut Builder) -> Result<()> {
+    let within = |e: Error| e.within(format!("reading {}", file.display()));
+    let text = input::text(file).map_err(within)?;
+    for target in of_each(targets) {
+        let program = input::recommended_alone(&text, target).map_err(within)?;
+        let program = program.filter(|schedule| !schedule.program.sizes.is_empty()).ok_or_else(|| {
+            let message = "--ranges divides the range of a dynamic size, and the program has none, or has other steps";
+            let help = "a program with `size M in 1..=8192`, and a line `recommend` as its one step; or no --ranges";
+            within(Error::input(Code::CliValue, message).help(help))
+        })?;
+        let ranges = gemm::recommend_ranges_for(&program.program, &program.target, most.into()).map_err(within)?;
+        divided(ranges, Some(stem(file)), builder);
+    }
     Ok(())
+}
+
+/// The chips that are asked for; `None` is the file's own.
+fn of_each(targets: &[Target]) -> Vec<Option<Target>> {
+    match targets.is_empty() {
+        true => vec![None],
+        false => targets.iter().copied().map(Some).collect(),
+    }
+}
+
+/// The name of a file's variants.
+fn stem(file: &Path) -> &str {
+    file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("kernel")
 }
 
 /// Adds one schedule of a file for each chip and size; without them, for the file's own chip and size.
@@ -139,12 +176,9 @@ fn of_file(
     builder: &mut Builder,
 ) -> Result<()> {
     let within = |e: Error| e.within(format!("reading {}", file.display()));
-    let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or("kernel");
-    // `None` is the file's own chip.
-    let own = [None];
-    let targets: Vec<Option<Target>> = targets.iter().copied().map(Some).collect();
-    for target in if targets.is_empty() { &own } else { &targets[..] } {
-        let schedule = input::text(file).and_then(|text| tune::parse(&text, *target, records)).map_err(within)?;
+    let stem = stem(file);
+    for target in of_each(targets) {
+        let schedule = input::text(file).and_then(|text| tune::parse(&text, target, records)).map_err(within)?;
         note_unused(&schedule, records, &file.display().to_string())?;
         for Sizes(sizes) in sizes {
             let words: Vec<String> = sizes.iter().map(i64::to_string).collect();

@@ -367,15 +367,23 @@ pub fn unused(schedule: &Schedule, records: &[Record]) -> Result<Option<&'static
     ))
 }
 
-/// The space of a text with knobs; of one with a line `recommend` instead the candidates of its GEMM.
-fn space_of_file(text: &str, sizes: Option<&[i64]>, target: Option<Target>) -> Result<Space> {
+/// The program and the chip of a text, without steps, if its one step is a line `recommend`.
+///
+/// # Errors
+/// Those of [`Schedule::parse`].
+pub fn recommended_alone(text: &str, target: Option<Target>) -> Result<Option<Schedule>> {
     let mut lines = 0;
-    let recommended = Schedule::parse_with(text, target, &mut |_| {
+    let schedule = Schedule::parse_with(text, target, &mut |_| {
         lines += 1;
         Ok(Vec::new())
-    });
-    match recommended {
-        Ok(schedule) if lines == 1 && schedule.steps.is_empty() => {
+    })?;
+    Ok(Some(schedule).filter(|schedule| lines == 1 && schedule.steps.is_empty()))
+}
+
+/// The space of a text with knobs; of one with a line `recommend` instead the candidates of its GEMM.
+fn space_of_file(text: &str, sizes: Option<&[i64]>, target: Option<Target>) -> Result<Space> {
+    match recommended_alone(text, target) {
+        Ok(Some(schedule)) => {
             let schedule = sizes.map_or(Ok(schedule.clone()), |sizes| schedule.resized(sizes))?;
             let product = gemm::describe(&schedule.program).ok_or_else(without_candidates)?;
             Space::list(gemm::candidates(&product, &schedule.target)?)

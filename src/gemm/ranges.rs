@@ -6,9 +6,10 @@
 //! by which M is uniform on a logarithmic scale. Squares keep the largest loss small, too.
 
 use super::recipe::Recipe;
-use super::recommend::{offered, recipe_schedule, simt_schedule};
-use super::{Gemm, Product, recommend};
+use super::recommend::{offered, recipe_schedule, recommend_product, simt_schedule};
+use super::{Gemm, Product, Quantized, recommend_for};
 use crate::error::Result;
+use crate::ir::{DynamicSize, Func};
 use crate::loom::Schedule;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -64,25 +65,57 @@ pub struct RowRange {
 /// # Errors
 /// Those of [`recommend`].
 pub fn recommend_ranges(gemm: &Gemm, target: &Target, most: usize) -> Result<Vec<RowRange>> {
-    let spec = *gemm.spec();
-    let product = Product::of_gemm(gemm)?;
-    let Some(low) = spec.least_m else {
-        let (schedule, tiles) = (recommend(gemm, target)?, "recommended".to_string());
-        return Ok(vec![RowRange { low: spec.m, high: spec.m, tiles, share: 1.0, least_share: 1.0, schedule }]);
-    };
     let part = |low: i64, high: i64| {
         let rows = |s: &GemmSpec| GemmSpec { m: high, least_m: Some(low), ..*s };
         Product::of_gemm(&Gemm { spec: rows(&gemm.spec), ..*gemm })
     };
+    divided(&Product::of_gemm(gemm)?, target, most, &part)
+}
+
+/// [`recommend_ranges`] for any program with one product, as [`recommend_for`] takes it: the ranges of the dynamic size that is M. A program with
+/// packed weights has one range.
+///
+/// # Errors
+/// Those of [`recommend_for`].
+pub fn recommend_ranges_for(program: &Func, target: &Target, most: usize) -> Result<Vec<RowRange>> {
+    if let Some(q) = Quantized::describe(program) {
+        let [m, ..] = q.sizes();
+        let low = program.sizes.first().map_or(m, |rows| rows.size.low);
+        return Ok(vec![RowRange::whole((low, m), recommend_for(program, target)?)]);
+    }
+    let product = Product::of(program)?;
+    let is_rows = |s: &DynamicSize| product.spec.least_m == Some(s.size.low) && product.spec.m == s.size.high;
+    let rows = program.sizes.iter().position(is_rows).unwrap_or_default();
+    divided(&product, target, most, &|low, high| Product::of(&program.narrowed(rows, low, high)?))
+}
+
+/// The ranges of a product; `part` is the product with a part of the range.
+fn divided(
+    product: &Product,
+    target: &Target,
+    most: usize,
+    part: &dyn Fn(i64, i64) -> Result<Product>,
+) -> Result<Vec<RowRange>> {
+    let spec = &product.spec;
+    let Some(low) = spec.least_m else {
+        return Ok(vec![RowRange::whole((spec.m, spec.m), recommend_product(product, target)?)]);
+    };
     let per_octave = if most > 1 { ENDS_PER_OCTAVE } else { VALUES_PER_OCTAVE };
-    let mut model = Model::new(&product.spec, (low, spec.m), per_octave, target);
-    model.schedules(most.clamp(1, MOST_RANGES), target, &part)
+    let mut model = Model::new(product, (low, spec.m), per_octave, target);
+    model.schedules(most.clamp(1, MOST_RANGES), target, part)
+}
+
+impl RowRange {
+    /// All values of M, with the recommended schedule.
+    fn whole((low, high): (i64, i64), schedule: Schedule) -> RowRange {
+        RowRange { low, high, tiles: "recommended".into(), share: 1.0, least_share: 1.0, schedule }
+    }
 }
 
 /// The schedule for the whole range of a product with a dynamic number of rows.
 pub(super) fn recommend_range(product: &Product, target: &Target) -> Result<Schedule> {
     let spec = &product.spec;
-    let mut model = Model::new(spec, (spec.least_m.unwrap_or(spec.m), spec.m), VALUES_PER_OCTAVE, target);
+    let mut model = Model::new(product, (spec.least_m.unwrap_or(spec.m), spec.m), VALUES_PER_OCTAVE, target);
     let whole = |_, _| Ok(product.clone());
     let mut all = model.schedules(1, target, &whole)?;
     all.pop().map_or_else(|| simt_schedule(product, target), |range| Ok(range.schedule))
@@ -101,6 +134,8 @@ struct Sample {
 /// The predictions for a range of M.
 struct Model {
     spec: GemmSpec,
+    /// What every M is a multiple of.
+    by: i64,
     samples: Vec<Sample>,
     candidates: Vec<Candidate>,
 }
@@ -123,8 +158,11 @@ struct Part {
 }
 
 impl Model {
-    fn new(spec: &GemmSpec, (low, high): (i64, i64), per_octave: i64, target: &Target) -> Model {
-        let ends = ends(low, high, per_octave);
+    fn new(product: &Product, (low, high): (i64, i64), per_octave: i64, target: &Target) -> Model {
+        let spec = &product.spec;
+        let rows = product.program.sizes.iter().find(|s| s.size.high == high);
+        let by = rows.map_or(1, |s| s.size.by);
+        let ends = ends(low, high, per_octave, by);
         let at = |m: i64| GemmSpec { m, least_m: None, ..*spec };
         let alone = |m: i64| {
             let first = offered(&at(m), target, 1).into_iter().next();
@@ -155,7 +193,7 @@ impl Model {
             Candidate { recipe, cycles, before }
         };
         let candidates = recipes.into_iter().map(candidate).collect();
-        Model { spec: *spec, samples, candidates }
+        Model { spec: *spec, by, samples, candidates }
     }
 
     /// The ranges with their schedules. A candidate that does not lower for its range is none, and the ranges are chosen anew.
@@ -216,7 +254,7 @@ impl Model {
 
     /// Whether a range may begin with the sample.
     fn may_cut(&self, at: usize) -> bool {
-        at > 0 && self.samples[at].m == self.samples[at - 1].m + 1
+        at > 0 && self.samples[at].m == self.samples[at - 1].m + 1 && self.samples[at - 1].m % self.by == 0
     }
 
     /// The best candidate for the samples from one to another, with its objective; `None` without candidates.
@@ -323,14 +361,15 @@ fn parts_of(cuts: &[Cut], costs: &Costs) -> Vec<Part> {
     out
 }
 
-/// Values of M where ranges may end: so many in each octave, of multiples of 8 from 8 on, where the rows of tiles end.
-fn ends(low: i64, high: i64, per_octave: i64) -> Vec<i64> {
+/// Values of M where ranges may end: so many in each octave, of multiples of 8 from 8 on, where the rows of tiles end; all but the first are
+/// multiples of `by`, as `high` is.
+fn ends(low: i64, high: i64, per_octave: i64, by: i64) -> Vec<i64> {
     let mut out = if low < high { vec![low] } else { Vec::new() };
     let mut octave = 1i64;
     while octave <= high {
         for step in 0..per_octave {
             let value = octave + octave * step / per_octave;
-            let value = if value > 8 { value / 8 * 8 } else { value };
+            let value = if value > 8 { value / 8 * 8 } else { value } / by * by;
             if value < high && out.last().is_some_and(|last| *last < value) {
                 out.push(value);
             }
@@ -355,6 +394,7 @@ fn weighted(ends: &[i64], high: i64) -> Vec<(i64, f64)> {
 mod tests {
     use super::*;
     use crate::dtype::DType;
+    use crate::gemm::{Along, recommend};
     use crate::te::Layout;
 
     fn open(dtype: DType, [m, n, k]: [i64; 3]) -> Gemm {
@@ -383,6 +423,31 @@ mod tests {
                 assert!(lowered.is_ok(), "{}: {}", range.tiles, lowered.unwrap_err());
             }
         }
+    }
+
+    /// The blocks that follow a product keep their place; a range ends at a multiple of what M is one of.
+    #[test]
+    fn any_program_with_a_product_is_divided() {
+        let text = "program mlp
+  size M in 1..=640 by 16
+  input A f16[M, 256]; input B f16[512, 256]; input bias f16[512]
+  C[i M, j 512] f32 = sum(k 256) f32(A[i, k])*f32(B[j, k])
+  output D[i M, j 512] f16 = f16(max(C[i, j] + f32(bias[j]), 0))";
+        let program = crate::te::parse(text).unwrap();
+        let ranges = recommend_ranges_for(&program, &Target::sm_90a(), 3).unwrap();
+        assert!(ranges.len() > 1 && ranges[0].low == 1 && ranges.last().unwrap().high == 640, "{ranges:?}");
+        for range in &ranges {
+            let (size, by) = (&range.schedule.program.sizes[0].size, 16);
+            assert_eq!((size.low, size.high, size.by, range.high % by), (range.low, range.high, by, 0));
+            let lowered = range.schedule.scheduled().and_then(|func| crate::lower::lower(&func, &Target::sm_90a()));
+            assert!(lowered.is_ok(), "{}: {}", range.tiles, lowered.unwrap_err());
+            let again: Schedule = range.schedule.to_string().parse().unwrap();
+            assert_eq!(again, range.schedule);
+        }
+        // As a GEMM with the same epilogue is.
+        let gemm = open(DType::F16, [600, 512, 256]).bias(Along::Columns);
+        let of_program = recommend_ranges_for(&gemm.program().unwrap(), &Target::sm_90a(), 4).unwrap();
+        assert_eq!(of_program, recommend_ranges(&gemm, &Target::sm_90a(), 4).unwrap());
     }
 
     #[test]
@@ -417,8 +482,8 @@ mod tests {
     #[test]
     fn the_predicted_loss_at_any_m_is_bounded() {
         for (target, one, six, least) in [(Target::sm_90a(), 0.5, 0.9, 0.65), (Target::sm_80(), 0.5, 0.9, 0.65)] {
-            let spec = *open(DType::F16, [8192, 4096, 4096]).spec();
-            let model = Model::new(&spec, (1, 8192), ENDS_PER_OCTAVE, &target);
+            let product = Product::of_gemm(&open(DType::F16, [8192, 4096, 4096])).unwrap();
+            let model = Model::new(&product, (1, 8192), ENDS_PER_OCTAVE, &target);
             let all = [1, 2, 4, 6].map(|most| shares(&model, most, &target, Some(1)));
             let means = all.each_ref().map(|shares| mean(shares));
             assert!(means.windows(2).all(|pair| pair[1] > 0.99 * pair[0]), "{target}: {means:?}");
@@ -434,8 +499,8 @@ mod tests {
     #[test]
     fn a_single_kernel_weighs_all_of_the_range() {
         let target = Target::sm_90a();
-        let spec = *open(DType::F16, [8192, 4096, 4096]).spec();
-        let model = Model::new(&spec, (1, 8192), VALUES_PER_OCTAVE, &target);
+        let product = Product::of_gemm(&open(DType::F16, [8192, 4096, 4096])).unwrap();
+        let model = Model::new(&product, (1, 8192), VALUES_PER_OCTAVE, &target);
         let (last, whole) = (model.samples.len() - 1, model.chosen(1)[0]);
         let of_largest = model.costs().unwrap().of(last, last).1;
         let objective = |at: usize| model.objective(&model.candidates[at], 0, last);
@@ -449,10 +514,11 @@ mod tests {
 
     #[test]
     fn ends_are_multiples_of_eight_and_the_largest_value() {
-        assert_eq!(ends(1, 40, 4), [1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40]);
-        assert_eq!(ends(65, 100, 2), [65, 96, 100]);
-        assert_eq!(ends(9, 9, 4), [9]);
-        let weights = weighted(&ends(1, 8192, 4), 8192);
+        assert_eq!(ends(1, 40, 4, 1), [1, 2, 3, 4, 5, 6, 7, 8, 16, 24, 32, 40]);
+        assert_eq!(ends(65, 100, 2, 1), [65, 96, 100]);
+        assert_eq!(ends(9, 9, 4, 1), [9]);
+        assert_eq!(ends(1, 64, 2, 16), [1, 16, 32, 48, 64]);
+        let weights = weighted(&ends(1, 8192, 4, 1), 8192);
         assert!(weights.windows(2).all(|pair| pair[0].0 < pair[1].0) && weights.iter().all(|(_, w)| *w > 0.0));
         assert_eq!((weights[0].0, weights[weights.len() - 1].0), (1, 8192));
     }

@@ -94,7 +94,7 @@ fn with_reason(product: &Product, target: &Target, tiles: Option<&Wgmma>) -> Res
     Ok(Some(out).filter(lowers))
 }
 
-fn recommend_product(product: &Product, target: &Target) -> Result<Schedule> {
+pub(super) fn recommend_product(product: &Product, target: &Target) -> Result<Schedule> {
     let spec = &product.spec;
     if spec.least_m.is_some() {
         return ranges::recommend_range(product, target);

@@ -6,7 +6,7 @@
 
 use super::visit::{Map, subst_index};
 use super::{Block, Buffer, BufferId, CmpOp, Cond, Func, Index, Stmt, Var, layout, visit};
-use crate::error::Result;
+use crate::error::{Code, Error, Result};
 use crate::size::{self, Size};
 
 /// The most dynamic sizes of a program.
@@ -125,6 +125,33 @@ impl Func {
         }
         let body = std::mem::take(&mut func.body);
         func.body = visit::subst_body(body, &map).into_iter().map(shortened).collect();
+        Ok(func)
+    }
+
+    /// The program with a smaller range of a dynamic size, by its number: from `low` to the last multiple up to `high`. Loops over the size end
+    /// there. For a program without steps, where each loop over the size is that of an iterator.
+    ///
+    /// # Errors
+    /// `size.range` where the size has no value from `low` to `high`.
+    pub fn narrowed(&self, size: usize, low: i64, high: i64) -> Result<Func> {
+        let mut func = self.clone();
+        let Some(dynamic) = func.sizes.get_mut(size) else {
+            return Err(Error::bug(Code::SizeRange, format!("the program has no dynamic size {size}")));
+        };
+        let (old, value) = (dynamic.size.clone(), dynamic.value());
+        let last = high.min(old.high) / old.by * old.by;
+        dynamic.size = Size::new(old.name, low.max(old.low), last, old.by)?;
+        let iters = visit::blocks(&func.body).into_iter().flat_map(|block| &block.iters);
+        let loops: Vec<Var> = iters.filter(|it| it.extent == value).filter_map(|it| it.binding.as_var()).collect();
+        func.body = visit::rewrite(std::mem::take(&mut func.body), &mut |stmt| match stmt {
+            Stmt::For(mut l) => {
+                if loops.contains(&l.var) {
+                    l.extent = Index::Int(last);
+                }
+                vec![Stmt::For(l)]
+            }
+            stmt => vec![stmt],
+        });
         Ok(func)
     }
 

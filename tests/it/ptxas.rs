@@ -166,7 +166,7 @@ fn every_operation_assembles_on_every_type_and_width() {
         }
     }
     let all = all.unwrap();
-    for target in Target::ALL.into_iter().filter(|t| drawn(t.name, 3)) {
+    for target in Target::ALL.into_iter().filter(|t| drawn(t.name, 5)) {
         assemble(&tools, &all, &target, false).unwrap_or_else(|e| panic!("{target}: {e}"));
     }
 }
@@ -178,7 +178,7 @@ fn every_example_assembles_into_registers_alone() {
     for (name, text) in super::cases::examples() {
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
-        let chosen = |t: &Target| *t == schedule.target || drawn(&format!("{name} {t}"), 8);
+        let chosen = |t: &Target| *t == schedule.target || drawn(&format!("{name} {t}"), 20);
         for target in Target::ALL.into_iter().filter(chosen) {
             match lower(&func, &target) {
                 Ok(lowered) => {
