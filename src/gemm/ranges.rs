@@ -50,7 +50,7 @@ pub struct RowRange {
 /// At most `most` ranges of M that follow one another and cover that of the GEMM, each with a schedule. Fewer where another range gains less
 /// than half a per cent by the model. A GEMM of fixed M has one range.
 ///
-/// The predictions are those by which [`recommend`] chooses: cycles of the cost model on the target's device. An artefact with one variant for
+/// The predictions are those by which [`recommend`](super::recommend) chooses: cycles of the cost model on the target's device. An artefact with one variant for
 /// each range launches the variant whose range has the M of the arrays.
 ///
 /// ```
@@ -63,7 +63,7 @@ pub struct RowRange {
 /// ```
 ///
 /// # Errors
-/// Those of [`recommend`].
+/// Those of [`recommend`](super::recommend).
 pub fn recommend_ranges(gemm: &Gemm, target: &Target, most: usize) -> Result<Vec<RowRange>> {
     let part = |low: i64, high: i64| {
         let rows = |s: &GemmSpec| GemmSpec { m: high, least_m: Some(low), ..*s };

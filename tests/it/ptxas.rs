@@ -291,6 +291,32 @@ fn products_of_record_assemble_into_registers_alone() {
     });
 }
 
+/// Tiles of three warpgroups, which leave few registers to a thread: one wave and several of them, beside a producer and without one. Of each
+/// product the widest, and about every sixth other, drawn for the commit.
+#[test]
+fn tiles_of_three_warpgroups_assemble_into_registers_alone() {
+    let (tools, target) = (tools(), Target::sm_90a());
+    let mut found = 0;
+    for (layout, size) in
+        [(Layout::NT, [2687, 4528, 512]), (Layout::TN, [1792, 1920, 1024]), (Layout::NN, [4600, 3200, 640])]
+    {
+        let [m, n, k] = size;
+        let product = warploom::Gemm::new(m, n, k).of(DType::F16).layout(layout);
+        let all = warploom::gemm::candidates(&product, &target).unwrap();
+        let columns = |name: &str| name.strip_prefix("wgmma 192x")?.split([',', ' ']).next()?.parse::<i64>().ok();
+        let mut of_three: Vec<_> = all.iter().filter_map(|(name, s)| Some((columns(name)?, name, s))).collect();
+        of_three.sort_by_key(|(columns, ..)| std::cmp::Reverse(*columns));
+        found += of_three.len();
+        for (number, (_, name, schedule)) in of_three.into_iter().enumerate() {
+            if number == 0 || drawn(&format!("three warpgroups {size:?} {name}"), 6) {
+                let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+                assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{name} of {size:?}: {e}"));
+            }
+        }
+    }
+    assert!(found >= 6, "{found}");
+}
+
 /// Tiles of threads for which ptxas, left alone, keeps a few values in memory to fit one more block of threads.
 #[test]
 fn tiles_of_threads_leave_nothing_in_memory() {
