@@ -63,6 +63,8 @@ impl Spacing {
         let is_tight = |t: &Token| t.kind == Kind::Symbol(TIGHT);
         match (before.kind, token.kind) {
             (Kind::Symbol("(" | "[" | ".."), _) | (_, Kind::Symbol(")" | "]" | "," | ":" | "..")) => false,
+            // The end of a size's range: `1..=64`.
+            (Kind::Symbol("="), _) if text[..before.span.start].trim_end().ends_with("..") => false,
             (Kind::Name, Kind::Symbol("(")) if BEFORE_TUPLES.contains(&before.text(text)) => true,
             (Kind::Name, Kind::Symbol("(" | "[")) => KEYWORDS.contains(&before.text(text)),
             // The value behind the iterators of a reducer.
@@ -100,6 +102,7 @@ mod tests {
             ("output C[i 8] f32 = sum( k 9 )f32(A[ i * 9+k ])", "output C[i 8] f32 = sum(k 9) f32(A[i*9 + k])"),
             ("C[i 8] f32 = sum(k 9)(A[i]+1.0)*2.0", "C[i 8] f32 = sum(k 9) (A[i] + 1.0)*2.0"),
             ("input X s32[8]  in 0 .. 64", "input X s32[8] in 0..64"),
+            ("size  M in 1 ..= 1024  by 8", "size M in 1..=1024 by 8"),
             ("D[i 8] f32 = -A[i]- -1.0*(-B[-1+i])", "D[i 8] f32 = -A[i] - -1.0*(-B[-1 + i])"),
             (
                 "E[i] s32 = select(not(i<3)and i//2 ==1,~A[i],A[i]<<2)",
