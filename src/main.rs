@@ -2,10 +2,6 @@
 
 use std::process::ExitCode;
 
-/// Lowering makes and drops many small trees.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Whether the process was started without a standard output (`warploom .. >&-`).
 ///
 /// The standard library opens /dev/null in its place before `main`, where every write succeeds. So the question is asked before: by a

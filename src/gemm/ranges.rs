@@ -7,9 +7,9 @@
 
 use super::recipe::Recipe;
 use super::recommend::{offered, recipe_schedule, recommend_product, simt_schedule};
-use super::{Gemm, Product, Quantized, recommend_for};
-use crate::error::Result;
-use crate::ir::{DynamicSize, Func};
+use super::{Gemm, Product, Quantized};
+use crate::error::{Code, Error, Result};
+use crate::ir::Func;
 use crate::loom::Schedule;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -72,21 +72,28 @@ pub fn recommend_ranges(gemm: &Gemm, target: &Target, most: usize) -> Result<Vec
     divided(&Product::of_gemm(gemm)?, target, most, &part)
 }
 
-/// [`recommend_ranges`] for any program with one product, as [`recommend_for`] takes it: the ranges of the dynamic size that is M. A program with
-/// packed weights has one range.
+/// [`recommend_ranges`] for any program with one product, as [`recommend_for`](super::recommend_for) takes it: the ranges of the dynamic size that is
+/// M.
 ///
 /// # Errors
-/// Those of [`recommend_for`].
+/// Those of [`recommend_for`](super::recommend_for), and `gemm.program` where the program has packed weights: no model compares their tiles at
+/// several M.
 pub fn recommend_ranges_for(program: &Func, target: &Target, most: usize) -> Result<Vec<RowRange>> {
-    if let Some(q) = Quantized::describe(program) {
-        let [m, ..] = q.sizes();
-        let low = program.sizes.first().map_or(m, |rows| rows.size.low);
-        return Ok(vec![RowRange::whole((low, m), recommend_for(program, target)?)]);
+    if Quantized::describe(program).is_some() {
+        let message = format!("program {}: tiles of packed weights are not compared at several M", program.name);
+        return Err(Error::input(Code::GemmProgram, message)
+            .help("one kernel for the range: recommend_for, or build without --ranges"));
     }
-    let product = Product::of(program)?;
-    let is_rows = |s: &DynamicSize| product.spec.least_m == Some(s.size.low) && product.spec.m == s.size.high;
-    let rows = program.sizes.iter().position(is_rows).unwrap_or_default();
-    divided(&product, target, most, &|low, high| Product::of(&program.narrowed(rows, low, high)?))
+    let part = |low: i64, high: i64| match rows(program) {
+        Some(size) => Product::of(&program.narrowed(size, low, high)?),
+        None => Product::of(program),
+    };
+    divided(&Product::of(program)?, target, most, &part)
+}
+
+/// The number of the dynamic size that is M: the outermost extent of the last output, as of every output.
+fn rows(program: &Func) -> Option<usize> {
+    program.size_of(program.buffer(*program.params.last()?).shape.first()?)
 }
 
 /// The ranges of a product; `part` is the product with a part of the range.
@@ -98,18 +105,12 @@ fn divided(
 ) -> Result<Vec<RowRange>> {
     let spec = &product.spec;
     let Some(low) = spec.least_m else {
-        return Ok(vec![RowRange::whole((spec.m, spec.m), recommend_product(product, target)?)]);
+        let (schedule, tiles) = (recommend_product(product, target)?, "recommended".to_string());
+        return Ok(vec![RowRange { low: spec.m, high: spec.m, tiles, share: 1.0, least_share: 1.0, schedule }]);
     };
     let per_octave = if most > 1 { ENDS_PER_OCTAVE } else { VALUES_PER_OCTAVE };
     let mut model = Model::new(product, (low, spec.m), per_octave, target);
     model.schedules(most.clamp(1, MOST_RANGES), target, part)
-}
-
-impl RowRange {
-    /// All values of M, with the recommended schedule.
-    fn whole((low, high): (i64, i64), schedule: Schedule) -> RowRange {
-        RowRange { low, high, tiles: "recommended".into(), share: 1.0, least_share: 1.0, schedule }
-    }
 }
 
 /// The schedule for the whole range of a product with a dynamic number of rows.
@@ -160,8 +161,7 @@ struct Part {
 impl Model {
     fn new(product: &Product, (low, high): (i64, i64), per_octave: i64, target: &Target) -> Model {
         let spec = &product.spec;
-        let rows = product.program.sizes.iter().find(|s| s.size.high == high);
-        let by = rows.map_or(1, |s| s.size.by);
+        let by = rows(&product.program).map_or(1, |size| product.program.sizes[size].size.by);
         let ends = ends(low, high, per_octave, by);
         let at = |m: i64| GemmSpec { m, least_m: None, ..*spec };
         let alone = |m: i64| {
@@ -444,6 +444,9 @@ mod tests {
             let again: Schedule = range.schedule.to_string().parse().unwrap();
             assert_eq!(again, range.schedule);
         }
+        let weights = Quantized::new(80, 128, 256).groups(128).packed().rows_from(1).program().unwrap();
+        let error = recommend_ranges_for(&weights, &Target::sm_90a(), 2).unwrap_err();
+        assert!(error.code() == Code::GemmProgram && !error.helps().is_empty(), "{error}");
         // As a GEMM with the same epilogue is.
         let gemm = open(DType::F16, [600, 512, 256]).bias(Along::Columns);
         let of_program = recommend_ranges_for(&gemm.program().unwrap(), &Target::sm_90a(), 4).unwrap();

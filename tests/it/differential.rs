@@ -48,7 +48,7 @@ fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, 
 pub fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
     let (mut whole, mut ragged, mut failures) = (0, 0, Vec::new());
     for (name, schedule) in compiling_examples() {
-        let drawn = |(n, size): &(usize, Vec<i64>)| *n == 0 || drawn(&format!("{name} at {size:?}"), 3);
+        let drawn = |(n, size): &(usize, Vec<i64>)| *n == 0 || drawn(&format!("{name} at {size:?}"), 2);
         for (n, size) in sizes(&name, &schedule).into_iter().enumerate().filter(drawn) {
             let result = at_size(&schedule, &size).and_then(|made| {
                 let Some((resized, scheduled, lowered)) = made else { return Ok(0) };

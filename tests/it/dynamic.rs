@@ -1,6 +1,7 @@
 //! Dynamic sizes: one kernel for all values of M, run on the simulator at the ends of its tiles, and held against the naive program.
 
 use super::cli::{bad, good};
+use super::sample::{commit, everything};
 use warploom::artifact::{Artifact, Variant};
 use warploom::error::Code;
 use warploom::gemm::{Gemm, Quantized, candidates, recommend, recommend_quantized};
@@ -24,8 +25,8 @@ fn arrays(schedule: &Schedule, m: i64) -> Vec<Array> {
     program.params.iter().enumerate().map(one).collect()
 }
 
-/// The kernels and the PTX at each value of M, in three orders with races looked for; and at the value in the middle the steps in sequence, whose
-/// loops run to the largest M at any value.
+/// The kernels and the PTX at each value of M, in three orders with races looked for; and the steps in sequence, whose loops run to the largest M at
+/// any value: at one value, drawn for the commit, or at each where everything is tried.
 fn right(schedule: &Schedule, values: &[i64]) {
     let func = schedule.scheduled().unwrap();
     let lowered = lower::lower(&func, &schedule.target).unwrap_or_else(|e| panic!("{e}\n{schedule}"));
@@ -38,7 +39,7 @@ fn right(schedule: &Schedule, values: &[i64]) {
                 output.exact(&after[output.param]).unwrap_or_else(|e| panic!("{level}, M = {m}: {e}"));
             }
         };
-        if number == values.len() / 2 {
+        if everything() || number == commit() as usize % values.len() {
             let mut after = before.clone();
             sim::run_func(&func, Mode::Real, &mut after).unwrap_or_else(|e| panic!("steps, M = {m}: {e}"));
             check("steps", &after);
@@ -103,7 +104,7 @@ fn products() -> Vec<(DType, Layout, Target, [i64; 3])> {
 }
 
 /// One candidate in so many is run where not everything is.
-const STEP: usize = 61;
+const STEP: usize = 41;
 
 #[test]
 fn candidates_are_right_for_every_number_of_rows() {
@@ -114,7 +115,7 @@ fn candidates_are_right_for_every_number_of_rows() {
         let all = std::iter::once(recommended).chain(candidates(&gemm, &target).unwrap());
         for (name, schedule) in all {
             count += 1;
-            if name != "recommended" && !crate::sample::everything() && count % STEP != 0 {
+            if name != "recommended" && !everything() && count % STEP != 0 {
                 continue;
             }
             if name == "recommended" && m >= 130 {
@@ -129,24 +130,22 @@ fn candidates_are_right_for_every_number_of_rows() {
     }
 }
 
-/// Where the largest size has more tiles than multiprocessors, blocks stay and walk the tiles that the launch's size has. The first
-/// candidate runs, and about every eighth one behind it, drawn for the commit.
+/// Where the largest size has more tiles than multiprocessors, blocks stay and walk the tiles that the launch's size has.
 #[test]
 fn blocks_that_stay_walk_the_tiles_of_every_size() {
-    let (m, mut found) = (600, 0);
-    let gemm = Gemm::new(m, 1024, 72).of(DType::F16).rows_from(1);
-    let all = candidates(&gemm, &Target::sm_90a()).unwrap();
-    let stays = |(_, schedule): &&(String, Schedule)| schedule.to_string().contains("blockIdx.x persistent");
-    for (name, schedule) in all.iter().filter(stays) {
-        found += 1;
-        if found > 1 && !crate::sample::drawn(name, 8) {
-            continue;
+    let mut tried = Vec::new();
+    for (layout, [m, n, k]) in [(Layout::NT, [900, 640, 64]), (Layout::NN, [600, 1024, 72])] {
+        let gemm = Gemm::new(m, n, k).of(DType::F16).layout(layout).rows_from(1);
+        let all = candidates(&gemm, &Target::sm_90a()).unwrap();
+        let stays = |(_, schedule): &&(String, Schedule)| schedule.to_string().contains("blockIdx.x persistent");
+        for (name, schedule) in all.iter().filter(stays).take(if everything() { all.len() } else { 2 }) {
+            right(schedule, &[1, 65, m]);
+            let kernels = compile(schedule).unwrap();
+            assert!(kernels.kernels.iter().any(|kernel| kernel.persistent), "{schedule}");
+            tried.push(name.clone());
         }
-        right(schedule, &[1, 65, m]);
-        let kernels = compile(schedule).unwrap();
-        assert!(kernels.kernels.iter().any(|kernel| kernel.persistent), "{schedule}");
     }
-    assert!(found > 1);
+    assert!(tried.len() > 1, "{tried:?}");
 }
 
 #[test]

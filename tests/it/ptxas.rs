@@ -3,11 +3,12 @@
 //! does not check, and it says whether everything is in registers.
 
 use super::handmade::{self, Make};
+use super::hopper::{self, Subset};
 use super::sample::{drawn, everything};
 use warploom::assemble::{Ptxas, VERSIONS};
 use warploom::codegen::compile;
 use warploom::error::{Code, Fault};
-use warploom::gemm::Kind;
+use warploom::gemm::{Kind, Wgmma};
 use warploom::ir::{Axis, BinOp, CmpOp, Expr, UnOp};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, lower};
@@ -166,7 +167,7 @@ fn every_operation_assembles_on_every_type_and_width() {
         }
     }
     let all = all.unwrap();
-    for target in Target::ALL.into_iter().filter(|t| drawn(t.name, 5)) {
+    for target in Target::ALL.into_iter().filter(|t| drawn(t.name, 3)) {
         assemble(&tools, &all, &target, false).unwrap_or_else(|e| panic!("{target}: {e}"));
     }
 }
@@ -178,7 +179,7 @@ fn every_example_assembles_into_registers_alone() {
     for (name, text) in super::cases::examples() {
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
-        let chosen = |t: &Target| *t == schedule.target || drawn(&format!("{name} {t}"), 20);
+        let chosen = |t: &Target| *t == schedule.target || drawn(&format!("{name} {t}"), 8);
         for target in Target::ALL.into_iter().filter(chosen) {
             match lower(&func, &target) {
                 Ok(lowered) => {
@@ -291,30 +292,21 @@ fn products_of_record_assemble_into_registers_alone() {
     });
 }
 
-/// Tiles of three warpgroups, which leave few registers to a thread: one wave and several of them, beside a producer and without one. Of each
-/// product the widest, and about every sixth other, drawn for the commit.
+/// Three warpgroups beside a producer, which leave 128 registers to a thread: the 192 columns that the recipe has at most, and about every
+/// fourth width below, drawn for the commit.
 #[test]
 fn tiles_of_three_warpgroups_assemble_into_registers_alone() {
     let (tools, target) = (tools(), Target::sm_90a());
-    let mut found = 0;
-    for (layout, size) in
-        [(Layout::NT, [2687, 4528, 512]), (Layout::TN, [1792, 1920, 1024]), (Layout::NN, [4600, 3200, 640])]
-    {
-        let [m, n, k] = size;
-        let product = warploom::Gemm::new(m, n, k).of(DType::F16).layout(layout);
-        let all = warploom::gemm::candidates(&product, &target).unwrap();
-        let columns = |name: &str| name.strip_prefix("wgmma 192x")?.split([',', ' ']).next()?.parse::<i64>().ok();
-        let mut of_three: Vec<_> = all.iter().filter_map(|(name, s)| Some((columns(name)?, name, s))).collect();
-        of_three.sort_by_key(|(columns, ..)| std::cmp::Reverse(*columns));
-        found += of_three.len();
-        for (number, (_, name, schedule)) in of_three.into_iter().enumerate() {
-            if number == 0 || drawn(&format!("three warpgroups {size:?} {name}"), 6) {
-                let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
-                assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{name} of {size:?}: {e}"));
-            }
-        }
+    let widths = (72..=192).step_by(8).filter(|w| *w == 192 || drawn(&format!("three warpgroups {w}"), 4));
+    // Rows of B that run along n are whole panels of 64 columns.
+    let layouts = |width: i64| [Layout::NT, Layout::TN].into_iter().take(if width % 64 == 0 { 2 } else { 1 });
+    for (width, layout) in widths.flat_map(|width| layouts(width).map(move |layout| (width, layout))) {
+        let parts = Wgmma { block: [192, width], warpgroups: 3, stages: 3, out_stages: 1, ..Wgmma::LARGE };
+        let subset = Subset { name: format!("192x{width} {}", layout.name()), parts, layout };
+        let schedule = hopper::schedule(&subset, [768, 4 * width, 512]).unwrap();
+        let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap_or_else(|e| panic!("{}: {e}", subset.name));
+        assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{}: {e}", subset.name));
     }
-    assert!(found > 0);
 }
 
 /// Tiles of threads for which ptxas, left alone, keeps a few values in memory to fit one more block of threads.

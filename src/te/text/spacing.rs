@@ -62,9 +62,9 @@ impl Spacing {
     fn is_apart(text: &str, before: &Token, token: &Token, unary: bool) -> bool {
         let is_tight = |t: &Token| t.kind == Kind::Symbol(TIGHT);
         match (before.kind, token.kind) {
-            (Kind::Symbol("(" | "[" | ".."), _) | (_, Kind::Symbol(")" | "]" | "," | ":" | "..")) => false,
-            // The end of a size's range: `1..=64`.
-            (Kind::Symbol("="), _) if text[..before.span.start].trim_end().ends_with("..") => false,
+            (Kind::Symbol("(" | "[" | ".." | "..="), _) | (_, Kind::Symbol(")" | "]" | "," | ":" | ".." | "..=")) => {
+                false
+            }
             (Kind::Name, Kind::Symbol("(")) if BEFORE_TUPLES.contains(&before.text(text)) => true,
             (Kind::Name, Kind::Symbol("(" | "[")) => KEYWORDS.contains(&before.text(text)),
             // The value behind the iterators of a reducer.

@@ -93,8 +93,7 @@ fn size(c: &mut Cursor<'_>, p: &mut Program) -> Result<()> {
         return Err(c.unexpected("`in LOW..=HIGH`").help("size M in 1..=8192 by 8"));
     }
     let low = c.integer("the least value, as in `in 1..=8192`")?.0;
-    c.expect("..")?;
-    c.expect("=")?;
+    c.expect("..=")?;
     let (high, end) = c.integer("the largest value")?;
     let by = if c.take_word("by") { c.integer("what each value is a multiple of")?.0 } else { 1 };
     p.size(name, low, high, by).map_err(|e| placed(e, span.start..end.end)).map(|_| ())

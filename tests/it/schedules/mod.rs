@@ -38,7 +38,7 @@ use warploom::assemble::Ptxas;
 use warploom::schedule::primitive::{ALL, Primitive};
 
 /// How many are tried where nothing else is said.
-const USUAL: u64 = 300;
+const USUAL: u64 = 500;
 
 /// The first seed: another one for every commit, 0 where no commit is known.
 fn first_seed() -> u64 {

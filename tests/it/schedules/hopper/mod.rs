@@ -27,7 +27,7 @@ use warploom::{Error, Fault};
 pub const HOPPER: Generator = Generator { name: "hopper", draw, examine };
 
 /// How many are tried where nothing else is said.
-pub const USUAL: u64 = 70;
+pub const USUAL: u64 = 120;
 
 /// What the simulator may do for one run: what lost its tensor cores on the way is not worth more.
 const LIMITS: Limits = Limits { statements: 1 << 21, bytes: 1 << 28 };
