@@ -1,5 +1,6 @@
 //! The operands of a GEMM as recipes see them: extents, rows in memory, and names in steps.
 
+use super::tuning;
 use crate::dtype::DType;
 use crate::te::GemmSpec;
 
@@ -61,6 +62,14 @@ impl Operand {
     pub fn piece(self, spec: &GemmSpec) -> i64 {
         let row = self.multiple(spec) * i64::from(self.dtype(spec).bits()) / 8;
         1 << row.trailing_zeros().min(4)
+    }
+
+    /// Bytes of device memory that a kernel moves which packs it into elements of so many bits; more where the kernel takes longer for them.
+    pub fn packing_bytes(self, spec: &GemmSpec, packed_bits: i64) -> f64 {
+        let bits = i64::from(spec.a.bits()) + packed_bits;
+        let bytes = bits as f64 / 8.0 * self.rows(spec) as f64 * spec.k as f64 * spec.products() as f64;
+        let is_odd = !self.along_k(spec) && self.piece(spec) == 1;
+        if is_odd { tuning::PACKING_ODD * bytes } else { bytes }
     }
 
     /// A number that a power of two divides where it divides both the elements of a row in memory and those from a row to the next.

@@ -215,6 +215,7 @@ impl Pipelined {
                     + tuning::PIPELINED_WORDS * words * words
                     + tuning::PIPELINED_VECTOR * vectors),
             iterations: k / (self.slices * self.parts) as f64,
+            launch: tuning::PIPELINED_LAUNCH,
             prologue: tuning::PIPELINED_EDGES,
             epilogue: self.block().iter().product::<i64>() as f64 * 4.0 / tuning::STORE_BYTES
                 + if self.slices > 1 { tuning::PIPELINED_SLICES } else { 0.0 },

@@ -133,6 +133,8 @@ const FEW_STAGES: i64 = 6;
 const SHORT: i64 = 4;
 /// Stages of a part of k at least.
 const LEAST_STAGES: i64 = 4;
+/// Stages of k of a part from which on a full ring gains more than the next kernel's early blocks.
+const LONG_PART: i64 = 48;
 /// Bytes of a row of C that leave together.
 const STORE_BYTES: i64 = 128;
 /// Bytes of a panel that is not swizzled.
@@ -320,19 +322,22 @@ impl Wgmma {
 
     /// The same tiles where device memory decides, with half of the ring, so that two blocks share a multiprocessor and none stays for a
     /// second tile. On an H100 64 x 128 takes 33.4 us instead of 36.0 for 16x11008x4096 of bf16 NT, 35.3 instead of 39.8 for
-    /// 96x11008x4096 of f16 NT.
+    /// 96x11008x4096 of f16 NT. Not for long parts of one wave, which a kernel adds up: the next product begins behind that. 256x256x65536 takes 34.2
+    /// us with half of the ring in 12 parts and 28.6 with all of it, 2368x64x3136 TN in 6 parts 10.2 and 10.4.
     fn with_half_the_ring(&self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
         let stages = self.stages / 2;
         let unaligned = Wgmma::has_unaligned_rows(spec, self.routes);
         let suits = stages >= LEAST_STAGES && !unaligned && self.waits_for_memory(spec, target);
         let few = self.blocks(spec) <= 2 * i64::from(processors(target));
+        let one_wave = self.blocks(spec) <= i64::from(processors(target));
+        let long = self.parts > 1 && !self.adds_in_cluster() && self.k_stages(spec) >= LONG_PART;
         // What lies beyond C is not on its way.
         let [m, n] = self.stage_tile();
         let used = in_bytes((m.min(spec.m) + n.min(spec.n)) * self.bk, spec) * (stages - 1);
         let enough = up(self.blocks(spec), i64::from(processors(target))) * used >= tuning::ENOUGH_IN_FLIGHT;
         let alone = Wgmma { persistent: false, producer: false, stages, ..*self };
         let half = Wgmma { grid_dependency: 2, out_stages: 2, ..alone };
-        (suits && few && enough).then_some(half.with_early_release(spec, target))
+        (suits && few && enough && !(one_wave && long)).then_some(half.with_early_release(spec, target))
     }
 
     /// As many stages as k has use for, as leave room for C's own, and no more than so many.

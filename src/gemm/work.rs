@@ -36,6 +36,8 @@ pub(super) struct Work {
     pub memory_share: f64,
     /// k iterations of a tile.
     pub iterations: f64,
+    /// Cycles of the launch, once.
+    pub launch: f64,
     /// Cycles of a wave before its first MMA and after its last store that its blocks spend at the same time.
     pub prologue: f64,
     /// Cycles of each tile after its last MMA, in which its multiprocessor runs no other.
@@ -63,7 +65,7 @@ pub(super) struct Passes {
     pub kernels: f64,
     /// Bytes that they read and write in device memory.
     pub memory_bytes: f64,
-    /// Bytes that they read and write in L2.
+    /// Bytes that they read and write in L2, or in device memory where L2 is smaller.
     pub l2_bytes: f64,
 }
 
@@ -103,6 +105,7 @@ impl Work {
         overlap: f64::INFINITY,
         memory_share: 1.0,
         iterations: 0.0,
+        launch: 0.0,
         prologue: 0.0,
         epilogue: 0.0,
         tiles: 0,
@@ -140,11 +143,12 @@ impl Work {
         self.l2_share * device.l2_rate()
     }
 
-    /// Cycles of all engines together, for all tiles, with the ends of each tile.
+    /// Cycles of all engines together, for all tiles, with the ends of each tile and the other kernels.
     fn busy(&self, device: &Device) -> f64 {
         let shared = self.shared_bytes / f64::from(device.shared_bytes_per_cycle);
         let iteration = self.mma + self.issue + shared + self.l2_bytes / self.l2_rate(device);
-        self.tiles as f64 * (self.iterations * iteration + self.prologue + self.epilogue)
+        let own = self.tiles as f64 * (self.iterations * iteration + self.prologue + self.epilogue);
+        own + f64::from(device.multiprocessors) * passes(self, device)
     }
 
     /// Cycles of a multiprocessor for so many resident tiles.
@@ -209,7 +213,7 @@ pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
         }
         false => tiles.max(memory),
     };
-    together + passes(work, device)
+    work.launch + together + passes(work, device)
 }
 
 /// Cycles of engines that overlap so well, over those of the slowest, which has 1.
@@ -248,7 +252,11 @@ pub(super) fn memory(work: &Work, device: &Device) -> f64 {
 /// Cycles of the kernels before and after the GEMM's own.
 pub(super) fn passes(work: &Work, device: &Device) -> f64 {
     let Passes { kernels, memory_bytes, l2_bytes } = work.passes;
-    kernels * f64::from(device.launch_cycles)
-        + memory_bytes / tuning::MEMORY_BYTES_PER_CYCLE
-        + l2_bytes / (work.l2_rate(device) * f64::from(device.multiprocessors))
+    // What is written once and read once does not stay in a smaller L2.
+    let stays = device.l2_bytes == 0 || l2_bytes <= 2.0 * f64::from(device.l2_bytes);
+    let l2_rate = match stays {
+        true => work.l2_rate(device) * f64::from(device.multiprocessors),
+        false => tuning::MEMORY_BYTES_PER_CYCLE,
+    };
+    kernels * f64::from(device.launch_cycles) + memory_bytes / tuning::MEMORY_BYTES_PER_CYCLE + l2_bytes / l2_rate
 }

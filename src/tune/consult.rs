@@ -65,8 +65,8 @@ mod tests {
         let records = [record(&format!("gemm 64x64x64 f32 NN\ntarget sm_80\n{steps}"))];
         let of = |m, target| recommend(&Gemm::new(m, 64, 64), &target, &records).unwrap().to_string();
         assert!(of(64, Target::sm_80()).ends_with(steps));
-        assert!(!of(32, Target::sm_80()).contains("split i ? 4"));
-        assert!(!of(64, Target::sm_90()).contains("split i ? 4"));
+        assert!(!of(32, Target::sm_80()).contains("split i ? 4 -> a b"));
+        assert!(!of(64, Target::sm_90()).contains("split i ? 4 -> a b"));
         let parsed = |text: &str, target| parse(text, target, &records).unwrap().to_string();
         let line = "gemm 64x64x64 f32 NN\ntarget sm_80\nrecommend; unroll k";
         assert!(parsed(line, None).ends_with(&format!("{steps}unroll k\n")), "{}", parsed(line, None));

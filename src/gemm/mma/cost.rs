@@ -46,6 +46,7 @@ impl Mma {
                 false => tuning::MEMORY_SHARE,
             },
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
+            launch: tuning::MMA_LAUNCH,
             prologue: tuning::MMA_PROLOGUE,
             epilogue: match self.adds_in_cluster() {
                 true => sharing_out(self.block, self.parts),
@@ -77,11 +78,9 @@ impl Mma {
         size as f64 / up(size, self.block[operand as usize]) as f64 * self.short_rows(spec, operand)
     }
 
-    /// How many times the bytes are moved of an operand whose rows in a tile are shorter than what memory reads at once, or across k: there
-    /// each row costs an access more.
+    /// How many times the bytes are moved of an operand whose rows in a tile are shorter than what memory reads at once.
     fn short_rows(&self, spec: &GemmSpec, operand: Operand) -> f64 {
-        let access = 8.0 * ACCESS / (self.row(spec, operand) * self.form.bits(spec)) as f64;
-        if operand.runs_along_k(spec) { access.max(1.0) } else { 1.0 + access }
+        (8.0 * ACCESS / (self.row(spec, operand) * self.form.bits(spec)) as f64).max(1.0)
     }
 
     /// Blocks that a multiprocessor has room for.
@@ -103,14 +102,18 @@ impl Mma {
         let unpacked = if self.form == OperandForm::Unpacked { (wm + wn) / 2 } else { 0 };
         let set = (wm + wn) * self.loaded_terms(spec) * self.form.bits(spec) / (32 * LANES);
         let form = set * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
-        // An element that is loaded by itself has a register to itself.
-        let on_the_way = |operand: Operand| {
+        let copied = if self.asynchronous { 0 } else { self.on_the_way(spec) };
+        accumulators + form + copied + tuning::ADDRESS_REGISTERS
+    }
+
+    /// Registers of a thread for the operands of a stage that it loads and stores. An element that is loaded by itself has one to itself.
+    pub(super) fn on_the_way(&self, spec: &GemmSpec) -> i64 {
+        let one = |operand: Operand| {
             let bits = self.form.bits(spec);
             let register = if self.copies_pieces(spec, operand) { 8 * operand.piece(spec).min(4) } else { 32 };
             self.block[operand as usize] * self.bk * bits / register / self.threads()
         };
-        let copied = if self.asynchronous { 0 } else { Operand::BOTH.into_iter().map(on_the_way).sum() };
-        accumulators + form + copied + tuning::ADDRESS_REGISTERS
+        Operand::BOTH.into_iter().map(one).sum()
     }
 
     /// Rows and columns of C of a warp.
@@ -123,10 +126,8 @@ impl Mma {
         let mut out = combining(spec, self.parts, self.combine);
         for operand in Operand::BOTH {
             if self.routes[operand as usize] == Source::Packed {
-                let bits = i64::from(spec.a.bits()) + self.form.bits(spec);
-                out.kernels += 1.0;
-                out.memory_bytes +=
-                    bits as f64 / 8.0 * operand.rows(spec) as f64 * spec.k as f64 * spec.products() as f64;
+                out.kernels += tuning::PACKING_LAUNCH;
+                out.memory_bytes += operand.packing_bytes(spec, self.form.bits(spec));
             }
         }
         out

@@ -6,6 +6,9 @@ use crate::te::GemmSpec;
 
 /// Bytes of the narrowest copies by cp.async.
 pub(super) const LEAST_PIECE: i64 = 4;
+/// Registers of a thread for operands on their way at most: beside more, ptxas spills addresses. 12553x8x3744 TN of f16 spilled 8 bytes for sm_80
+/// with 128 elements of A in flight.
+const MOST_ON_THE_WAY: i64 = 96;
 
 impl Mma {
     /// The same tiles from operands that would be packed because their rows are not aligned to 16 bytes, in copies of 8 or 4 bytes; `None`
@@ -23,7 +26,7 @@ impl Mma {
         let narrow = |operand: &Operand| out.copies_pieces(spec, *operand) && operand.piece(spec) < LEAST_PIECE;
         let any = Operand::BOTH.iter().any(narrow);
         let out = Mma { asynchronous: false, stages: 2, min_blocks: None, ..out };
-        any.then(|| out.with_early_start(spec, target))
+        (any && out.on_the_way(spec) <= MOST_ON_THE_WAY).then(|| out.with_early_start(spec, target))
     }
 
     /// The same tiles from operands as they are, where their rows consist of pieces of so many bytes at least; `None` where copies have one

@@ -94,6 +94,7 @@ impl Wgmma {
             mma,
             bubble: self.promotion_bubble(mma),
             tiles: self.blocks(spec),
+            launch: tuning::WGMMA_LAUNCH,
             prologue: tuning::WGMMA_PROLOGUE + self.cluster_ends(),
             memory_bytes: result_bytes(spec) + self.operand_reads(spec),
             memory_share: tuning::MEMORY_SHARE,
@@ -116,7 +117,7 @@ impl Wgmma {
         let [m, n] = self.block;
         let stored = if self.parts > 1 { bytes(spec.acc) } else { bytes(spec.out) };
         Work {
-            shared_bytes: (operands + fetched) as f64,
+            shared_bytes: tuning::WGMMA_SHARED * (operands + fetched) as f64,
             l2_bytes: self.l2_bytes(spec),
             l2_share: self.l2_share(spec, target),
             overlap: tuning::WGMMA_OVERLAP,
@@ -136,8 +137,8 @@ impl Wgmma {
     /// Whether device memory decides, not what a multiprocessor does.
     pub(super) fn waits_for_memory(&self, spec: &GemmSpec, target: &Target) -> bool {
         let work = Work { passes: Default::default(), ..self.work(spec, target) };
-        let alone = cycles(&Work { memory_bytes: 0.0, ..work }, &target.device());
-        memory(&work, &target.device()) > alone
+        let alone = cycles(&Work { memory_bytes: 0.0, launch: 0.0, ..work }, &target.device());
+        memory(&work, &target.device()) > tuning::WAITING * alone
     }
 
     /// Cycles of the tiles of the busiest multiprocessor, by which ping-pong and cooperative warpgroups are compared: MMAs and the
@@ -241,12 +242,9 @@ impl Wgmma {
     /// Cycles of the kernels that pack the operands.
     fn packing(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let packed = Operand::BOTH.into_iter().filter(|o| self.routes[*o as usize] == Source::Packed);
-        let bytes: f64 =
-            packed.clone().map(|o| 2.0 * o.rows(spec) as f64 * f64::from(spec.a.bits()) / 8.0 * spec.k as f64).sum();
-        let memory_bytes = bytes * spec.products() as f64;
-        let work =
-            Work { passes: Passes { kernels: packed.count() as f64, memory_bytes, l2_bytes: 0.0 }, ..Work::NONE };
-        passes(&work, &target.device())
+        let memory_bytes = packed.clone().map(|o| o.packing_bytes(spec, spec.a.bits().into())).sum();
+        let kernels = tuning::PACKING_LAUNCH * packed.count() as f64;
+        passes(&Work { passes: Passes { kernels, memory_bytes, l2_bytes: 0.0 }, ..Work::NONE }, &target.device())
     }
 
     /// Cycles that the GEMM takes in these tiles.

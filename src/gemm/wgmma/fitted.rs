@@ -24,6 +24,12 @@ const MOST_ACCUMULATORS: i64 = 192;
 const MOST_WITH_EPILOGUE: i64 = 128;
 
 impl Wgmma {
+    /// Whether threads of these warpgroups have registers for the accumulators beside a producer's.
+    pub(super) fn fits_beside_producer(&self) -> bool {
+        let most = MOST_BESIDE_PRODUCER.get(self.warpgroups as usize - 1);
+        most.is_some_and(|most| self.block[self.swap_ab.columns() as usize] <= *most)
+    }
+
     /// The tiles, in no order.
     pub(super) fn fitted_tiles(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         // One wave at the largest M of a range is a part of one at others.
@@ -54,7 +60,7 @@ impl Wgmma {
             let both = [Some(alone), (w != alone).then_some(w)].into_iter().flatten();
             let busy =
                 |w: &Wgmma| w.k_stages(spec) >= LEAST_STAGES && w.blocks(spec) <= waves * i64::from(processors(target));
-            let fits = |w: &Wgmma| w.persistent && busy(w) && columns <= MOST_BESIDE_PRODUCER[warpgroups as usize - 1];
+            let fits = |w: &Wgmma| w.persistent && busy(w) && w.fits_beside_producer();
             all.extend(both.filter(|w| fits(w) && thin::has_panels(w, spec) && long(w)));
         }
         all

@@ -26,6 +26,7 @@ impl Wgmma {
     /// Blocks that stay gain nothing: the tensor cores and the power limit decide there (4096^3 NT of f16, 8192^3 NN).
     pub(super) fn with_partners(&self, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let alone = spec.batch.is_none() && self.parts == 1 && self.cluster == [1, 1] && !self.persistent;
+        let alone = alone && self.fits_beside_producer();
         let along = [0, 1]
             .into_iter()
             .filter(|along| alone && self.stores_by_tma() && up([spec.m, spec.n][*along], self.block[*along]) % 2 == 0);
@@ -43,5 +44,24 @@ impl Wgmma {
     pub(super) fn without_partners(&self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
         let alone = Wgmma { cluster: [1, 1], producer: self.persistent, ..*self };
         (self.cluster != [1, 1]).then(|| alone.with_slots(spec, target, super::MOST_STAGES))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::te::Layout;
+
+    #[test]
+    fn partners_leave_registers_to_the_producer() {
+        let target = Target::sm_90a();
+        // 192 x 240 of three warpgroups fills one wave, for which ptxas finds no registers beside a producer.
+        for [m, n, k] in [[360, 15680, 1312], [15680, 360, 1312], [7360, 592, 13232], [360, 15660, 1300]] {
+            let spec = GemmSpec::of(m, n, k, DType::Bf16, Layout::NT);
+            let all = Wgmma::candidates(&spec, &target);
+            let wide = all.iter().find(|w| w.producer && !w.fits_beside_producer());
+            assert!(wide.is_none(), "{m}x{n}x{k}: {wide:?}");
+        }
     }
 }

@@ -3,8 +3,8 @@
 //! C has few such tiles, so k is divided among the blocks of a cluster (split-K). The ring has as many stages as shared memory holds.
 
 use super::{
-    Accumulators, DEPTH, Epilogue, PARTS, ROWS, SwapAb, Wgmma, bytes, in_bytes, known, room, runs_along_k, shares_out,
-    up,
+    Accumulators, DEPTH, Epilogue, MOST_STAGES, PARTS, ROWS, SwapAb, Wgmma, bytes, in_bytes, known, room, runs_along_k,
+    shares_out, up,
 };
 use crate::gemm::split::Combine;
 use crate::gemm::work::ranked;
@@ -23,6 +23,10 @@ const LONG: [(i64, i64); 3] = [(ROWS, 1), (2 * ROWS, 1), (2 * ROWS, 2)];
 const MOST_ACCUMULATORS: i64 = 128;
 /// Stages of the ring at most.
 const STAGES: i64 = 16;
+/// Columns of instructions above which a ring has no more stages than that of other tiles: blocks with more in flight run apart, and L2 answers each by
+/// itself. On an H100 384x1536x8192 NT of bf16 takes 31.1 us in 64 x 72 with 13 stages and 23.8 with 8, 2925x256x4992 NT of f16 24.0 in 96 x 64 with
+/// 11 and 22.8 with 8.
+const WIDE: i64 = 64;
 /// Bytes of the shortest rows of a TMA box of an MN-major operand. With shorter rows short sums are slower than by mma.sync and long ones faster;
 /// why is not known. f16 on an H100, by wgmma and by mma.sync (no record was kept): 16x9888x128 TT 5.2 us with 16 bytes, 3.6 with 32, 2.7;
 /// 16x11008x512 TT 7.1 with 32 bytes, 5.9; 7168x16x15904 NN 82 with 32 bytes, 90.
@@ -92,7 +96,8 @@ impl Wgmma {
         }
         let divided = Wgmma { parts, epilogue: Epilogue::Direct, combine: Combine::Cluster, ..w };
         let adds = shares_out(block, parts, 128 * warpgroups);
-        let w = if parts > 1 { divided } else { w }.with_slots(spec, target, STAGES);
+        let stages = if block[1 - swap_ab.rows()] > WIDE { MOST_STAGES } else { STAGES };
+        let w = if parts > 1 { divided } else { w }.with_slots(spec, target, stages);
         ((parts == 1 || adds) && w.shared(spec) <= room(target)).then_some(w)
     }
 }

@@ -128,7 +128,7 @@ impl fmt::Display for Case {
 }
 
 /// The size whose candidates [`Recipe::Candidate`] names.
-pub const LARGE_CANDIDATE: [i64; 3] = [8192; 3];
+pub const LARGE_CANDIDATE: [i64; 3] = [5120; 3];
 
 /// A size that every tile divides.
 pub const ALIGNED: [i64; 3] = [128, 128, 64];

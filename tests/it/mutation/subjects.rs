@@ -96,8 +96,8 @@ pub fn subjects() -> Vec<Subject> {
     for (name, loaded_at, more) in warpgroup::FROM_REGISTERS {
         out.push(subject(name.to_string(), &warpgroup::from_registers(9, loaded_at, 1, more)).unwrap());
     }
-    out.extend(PRODUCTS_OF_RECIPES.iter().map(recommended));
-    out.push(ragged_tiles_of_several_warps());
+    out.extend(ORDINARY.map(|(name, text)| subject(name.into(), &Schedule::parse(text).unwrap()).unwrap()));
+    out.extend(PRODUCTS_BY_MMA.map(recommended));
     out
 }
 
@@ -144,30 +144,23 @@ pub fn narrow_schedule(name: &str) -> Schedule {
     Schedule::parse(&text).unwrap()
 }
 
-/// Products with the steps of a kind: size, type, layout, kind and chip. Those on tensor cores are a whole tile and a ragged
-/// one: by stmatrix with zeros filled in, and with tiles that pass through registers.
-const PRODUCTS_OF_RECIPES: [([i64; 3], DType, Layout, gemm::Kind, Target); 5] = [
-    ([64, 64, 32], DType::F32, Layout::NN, gemm::Kind::Simt, Target::sm_80()),
-    ([33, 35, 18], DType::F32, Layout::NT, gemm::Kind::Simt, Target::sm_80()),
-    ([64, 32, 16], DType::F16, Layout::TN, gemm::Kind::Simt, Target::sm_80()),
-    ([24, 56, 120], DType::F16, Layout::NN, gemm::Kind::Mma, Target::sm_90()),
-    ([32, 64, 160], DType::F16, Layout::NT, gemm::Kind::Mma, Target::sm_75()),
+/// Products by ordinary code, in tiles that do not change with the cost model: whole and ragged ones, of one warp, and of several, whose ring
+/// barriers of all threads order.
+const ORDINARY: [(&str, &str); 4] = [
+    ("f32 NN 64x64x32", include_str!("products/f32_NN_64x64x32.loom")),
+    ("f32 NT 33x35x18 in blocks of one warp", include_str!("products/f32_NT_33x35x18_one_warp.loom")),
+    ("f32 NT 33x35x18 in blocks of eight warps", include_str!("products/f32_NT_33x35x18_eight_warps.loom")),
+    ("f16 TN 64x32x16", include_str!("products/f16_TN_64x32x16.loom")),
 ];
 
-fn recommended(product: &([i64; 3], DType, Layout, gemm::Kind, Target)) -> Subject {
-    let ([m, n, k], dtype, layout, kind, target) = *product;
-    let schedule = kind.schedule(&Gemm::new(m, n, k).of(dtype).layout(layout), &target).unwrap();
-    let by = if kind == gemm::Kind::Simt { String::new() } else { format!(" by {}", kind.name()) };
-    subject(format!("recommended {dtype} {} {m}x{n}x{k}{by}", layout.name()), &schedule).unwrap()
-}
+/// Products with the recommended steps by mma.sync: size, layout and chip. A whole tile and a ragged one: by stmatrix with zeros filled in, and
+/// with tiles that pass through registers.
+const PRODUCTS_BY_MMA: [([i64; 3], Layout, Target); 2] =
+    [([24, 56, 120], Layout::NN, Target::sm_90()), ([32, 64, 160], Layout::NT, Target::sm_75())];
 
-/// The small ragged product of [`PRODUCTS_OF_RECIPES`], whose recommended blocks are one warp, in blocks of eight: barriers of all
-/// threads order their ring.
-fn ragged_tiles_of_several_warps() -> Subject {
-    let tiles = "tiles 16x16x16 of 1x1 a thread, 2 stages";
-    let candidates = gemm::candidates(&Gemm::new(33, 35, 18).layout(Layout::NT), &Target::sm_80()).unwrap();
-    let (_, schedule) = candidates.into_iter().find(|(name, _)| name == tiles).unwrap_or_else(|| panic!("no {tiles}"));
-    subject("f32 NT 33x35x18 in blocks of eight warps".into(), &schedule).unwrap()
+fn recommended(([m, n, k], layout, target): ([i64; 3], Layout, Target)) -> Subject {
+    let schedule = gemm::Kind::Mma.schedule(&Gemm::new(m, n, k).of(DType::F16).layout(layout), &target).unwrap();
+    subject(format!("recommended f16 {} {m}x{n}x{k} by mma", layout.name()), &schedule).unwrap()
 }
 
 /// The parts of the worked example with tiles that the simulator runs in a moment, in the place of its own of 128 x 256: all
