@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 /// Bits of a sector.
 const SECTOR_BITS: u64 = SECTOR as u64 * 8;
-/// An asynchronous copy of so many bytes bypasses L1 (`cp.async.cg`).
+/// An asynchronous copy of so many bytes bypasses L1 (`cp.async.cg`) unless the schedule says otherwise.
 const BYPASS_BYTES: i64 = 16;
 
 /// Sectors that a launch moves between the levels of the memory, by estimate.
@@ -103,7 +103,7 @@ impl<'k> Pattern<'k> {
             buffer: site.buffer,
             write: site.write,
             bulk,
-            cached: !(site.write || bulk || site.asynchronous && cost.width >= BYPASS_BYTES),
+            cached: !(site.write || bulk || site.asynchronous && !site.through_l1 && cost.width >= BYPASS_BYTES),
             terms: sum.terms.into_iter().map(|(atom, factor)| (atom, scaled(factor))).collect(),
             starts: vec![u64::try_from(sum.constant).unwrap_or(0).saturating_mul(bits)],
             width,

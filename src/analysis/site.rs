@@ -88,6 +88,8 @@ pub struct Site<'k> {
     pub copies: bool,
     /// Whether its statement starts an asynchronous copy.
     pub asynchronous: bool,
+    /// Whether that copy goes through L1 whatever its size.
+    pub through_l1: bool,
     /// The line of the kernel's text, from 1, and the column of its first character, from 1.
     pub place: (usize, usize),
     /// The access as it is printed.
@@ -162,6 +164,7 @@ impl<'k> Sites<'k> {
         for access in &mut self.accesses[first..] {
             access.copies = store.source().is_some();
             access.asynchronous = store.asynchronous;
+            access.through_l1 = store.through_l1;
         }
         self.push(Does::Store(store), around);
     }
@@ -285,6 +288,7 @@ impl<'k> Sites<'k> {
             write,
             copies: false,
             asynchronous: false,
+            through_l1: false,
             place: (0, 0),
             text: print::expr(func, &value),
         });

@@ -1,6 +1,6 @@
 //! Asynchronous copies from global to shared memory (PTX ISA, "Data Movement and Conversion Instructions: cp.async").
 //!
-//! Copies of 16 bytes bypass the L1 cache (`.cg`), copies of 4 and 8 bytes use it (`.ca`). A copy under a `select` with 0 has a
+//! Copies of 16 bytes bypass the L1 cache (`.cg`) unless the schedule says `cache=l1`; copies of 4 and 8 bytes use it (`.ca`). A copy under a `select` with 0 has a
 //! src-size of 0 where the condition is false: the instruction reads nothing and writes zeros. A copy under an `if` is predicated.
 
 use super::access::{Storage, byte_size};
@@ -72,7 +72,7 @@ impl<'c> Body<'c, '_, '_> {
             return Err(bug("a copy that is not from global to shared memory"));
         };
         let bytes = byte_size(self.buffer(*buffer)?.dtype, *lanes);
-        let cache = if bytes == 16 { "cg" } else { "ca" };
+        let cache = if bytes == 16 && !store.through_l1 { "cg" } else { "ca" };
         let (to, _) = self.address(store.buffer, to, &store.indices)?;
         let (source, _) = self.address(*buffer, from, indices)?;
         let (to, source) = (to.into(), source.into());

@@ -3,7 +3,7 @@
 use super::operand::multiple_of_result;
 use super::padding::Padding;
 use super::staging::present;
-use crate::ir::{Axis, Scope};
+use crate::ir::{Axis, Index, Scope};
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
 
@@ -55,6 +55,18 @@ pub(super) fn row_vector(spec: &GemmSpec) -> i64 {
 /// Whether rows of C are not aligned to 16 bytes. Stores from registers are then not coalesced.
 pub(super) fn has_unaligned_rows(spec: &GemmSpec) -> bool {
     multiple_of_result(spec) * i64::from(spec.out.bits()) % 128 != 0
+}
+
+/// A row or column of the accumulators as that of a block, the group in it, the thread, and what the thread has of the group, for a layout by
+/// which threads are told apart.
+pub(super) fn digits(x: Index, [groups, threads, own]: [i64; 3]) -> [Index; 4] {
+    let digit = |below: i64, extent: i64| x.clone().floordiv(below).floormod(extent);
+    [
+        x.clone().floordiv(groups * threads * own),
+        digit(threads * own, groups),
+        digit(own, threads),
+        x.clone().floormod(own),
+    ]
 }
 
 /// The block that has the accumulators. Where C has their type and no epilogue follows, it is block `C`; else block `mma` sums into `acc`,

@@ -78,6 +78,11 @@ impl Sums {
         }
     }
 
+    /// The buffer of the accumulators in registers.
+    pub fn registers(&self) -> &'static str {
+        if self.parts == 1 && self.whole.converts() { self.padding.converted() } else { "C_local" }
+    }
+
     /// Copies what a block that accumulates reads of an operand into a staged buffer, with the zeros of the padding.
     pub fn read(&self, s: &mut Steps, block: &str, operand: Operand, scope: Scope, staged: &str) {
         let is_padded = self.padding.pads_operand(operand);

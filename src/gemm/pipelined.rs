@@ -12,7 +12,7 @@
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
 
 use super::adapt::epilogue_in_copies;
-use super::epilogue::{Accumulators, row_vector, store_rows};
+use super::epilogue::{Accumulators, digits, row_vector, store_rows};
 use super::grid::bind_blocks;
 use super::operand::{Operand, up};
 use super::packing::Packing;
@@ -217,8 +217,7 @@ impl Pipelined {
             iterations: k / (self.slices * self.parts) as f64,
             launch: tuning::PIPELINED_LAUNCH,
             prologue: tuning::PIPELINED_EDGES,
-            epilogue: self.block().iter().product::<i64>() as f64 * 4.0 / tuning::STORE_BYTES
-                + if self.slices > 1 { tuning::PIPELINED_SLICES } else { 0.0 },
+            epilogue: self.block().iter().product::<i64>() as f64 * 4.0 / tuning::STORE_BYTES,
             overlap: tuning::SIMT_OVERLAP,
             memory_share: tuning::MEMORY_SHARE,
             memory_bytes: memory_bytes(spec),
@@ -320,23 +319,12 @@ impl Pipelined {
 
     /// The layout of the accumulators: digits of their rows and columns, after the slice.
     fn layout(&self) -> IndexMap {
-        let ([bm, bn], [ti, tj]) = (self.block(), self.lanes());
-        let digits = |i: Index, j: Index| {
-            vec![
-                i.clone().floordiv(bm),
-                i.clone().floordiv(4 * ti).floormod(4),
-                i.clone().floordiv(4).floormod(ti),
-                i.floormod(4),
-                j.clone().floordiv(bn),
-                j.clone().floordiv(4 * tj).floormod(2),
-                j.clone().floordiv(4).floormod(tj),
-                j.floormod(4),
-            ]
-        };
+        let [ti, tj] = self.lanes();
+        let both = |i: Index, j: Index| [digits(i, [4, ti, 4]), digits(j, [2, tj, 4])].concat();
         match self.division().dims() {
-            [] => IndexMap::new(["i", "j"], |[i, j]| digits(i, j)),
-            [_] => IndexMap::new(["s", "i", "j"], |[s, i, j]| [vec![s], digits(i, j)].concat()),
-            _ => IndexMap::new(["s", "p", "i", "j"], |[s, p, i, j]| [vec![s, p], digits(i, j)].concat()),
+            [] => IndexMap::new(["i", "j"], |[i, j]| both(i, j)),
+            [_] => IndexMap::new(["s", "i", "j"], |[s, i, j]| [vec![s], both(i, j)].concat()),
+            _ => IndexMap::new(["s", "p", "i", "j"], |[s, p, i, j]| [vec![s, p], both(i, j)].concat()),
         }
     }
 

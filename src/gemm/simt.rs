@@ -7,14 +7,14 @@
 
 pub(super) mod cost;
 
-use super::epilogue::{has_unaligned_rows, store_rows};
+use super::epilogue::{digits, has_unaligned_rows, store_rows};
 use super::grid::{bind_batch, bind_blocks, rows_of};
 use super::operand::{Operand, up};
 use super::padding::Padding;
 use super::parts::Sums;
 use super::staging::{divide_among_threads, present};
 use crate::dtype::DType;
-use crate::ir::{Axis, Note, Scope};
+use crate::ir::{Axis, Index, Note, Scope};
 use crate::schedule::{IndexMap, Steps};
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -87,18 +87,10 @@ impl Tiles {
 
     /// The steps, for a program of [`crate::te::gemm`].
     pub fn steps(&self, spec: &GemmSpec) -> Steps {
-        let Tiles { bm, bn, bk, tm, tn, .. } = *self;
+        let bk = self.bk;
         let (mut s, sums) = (Steps::new(), Sums::new(spec, self.padding(spec), self.parts).in_rows(self.rows(spec)));
         sums.divide(&mut s);
-        let stored = sums.keep_in_registers(&mut s);
-        s.split("i", [bm / tm, tm], ["i_0", "i_1", "i_2"]).split("j", [bn / tn, tn], ["j_0", "j_1", "j_2"]);
-        s.split("k", [bk], ["k_0", "k_1"]);
-        s.reorder(present([sums.part(), "i_0", "j_0", "i_1", "j_1", "k_0", "k_1", "i_2", "j_2"]));
-        s.fuse(["i_1", "j_1"], "t");
-        let rows = rows_of(&mut s, spec, ("i_0", up(spec.m, bm)));
-        bind_blocks(&mut s, rows, ("j_0", up(spec.n, bn)));
-        s.bind("t", Axis::ThreadX).launch("j_0").min_blocks(MIN_BLOCKS);
-        s.reverse_compute_at(stored, "t").made(present([sums.leading("c_p"), "c_0", "c_1"]));
+        self.nest(&mut s, spec, &sums);
         if self.rows(spec) {
             store_rows(&mut s, spec, "j_0", sums.leading("s_b"), self.threads());
         }
@@ -121,6 +113,63 @@ impl Tiles {
         sums.finish(&mut s);
         bind_batch(&mut s, spec);
         s
+    }
+
+    /// The loops of blocks and threads, and those of what stores the accumulators.
+    fn nest(&self, s: &mut Steps, spec: &GemmSpec, sums: &Sums) {
+        let Tiles { bm, bn, bk, tm, tn, .. } = *self;
+        let stored = sums.keep_in_registers(s);
+        let [gi, gj] = self.groups(spec);
+        // Loops over groups that there may be.
+        let [ig, jg] = [(gi, "i_g"), (gj, "j_g")].map(|(groups, name)| if groups > 1 { name } else { "" });
+        let factors = |groups: i64, threads: i64, thread: i64| {
+            let groups_first = (groups > 1).then_some(groups);
+            groups_first.into_iter().chain([threads, thread / groups])
+        };
+        s.split("i", factors(gi, bm / tm, tm), present(["i_0", ig, "i_1", "i_2"]));
+        s.split("j", factors(gj, bn / tn, tn), present(["j_0", jg, "j_1", "j_2"]));
+        s.split("k", [bk], ["k_0", "k_1"]);
+        s.reorder(present([sums.part(), "i_0", "j_0", "i_1", "j_1", "k_0", "k_1", ig, "i_2", jg, "j_2"]));
+        s.fuse(["i_1", "j_1"], "t");
+        let rows = rows_of(s, spec, ("i_0", up(spec.m, bm)));
+        bind_blocks(s, rows, ("j_0", up(spec.n, bn)));
+        s.bind("t", Axis::ThreadX).launch("j_0").min_blocks(MIN_BLOCKS);
+        let first = sums.leading("c_p");
+        if [gi, gj] == [1, 1] {
+            s.reverse_compute_at(stored, "t").made(present([first, "c_0", "c_1"]));
+            return;
+        }
+        // What a thread has are several boxes of C.
+        let [ig, jg] = [(gi, "c_ig"), (gj, "c_jg")].map(|(groups, name)| if groups > 1 { name } else { "" });
+        s.reverse_compute_at(stored, "j_0").made(present([first, "c_0", "c_1"]));
+        s.split_all("c_0", factors(gi, bm / tm, tm), present([ig, "c_i", "c_ie"]));
+        s.split_all("c_1", factors(gj, bn / tn, tn), present([jg, "c_j", "c_je"]));
+        s.reorder(present([first, "c_i", "c_j", ig, "c_ie", jg, "c_je"]));
+        s.fuse(["c_i", "c_j"], "c_t").bind("c_t", Axis::ThreadX);
+        s.transform_layout(sums.registers(), self.layout(spec, sums));
+    }
+
+    /// Groups of 16 bytes in which a thread has its rows and its columns, one behind those of the threads next to it: adjacent lanes
+    /// then read all banks of shared memory at once, and store whole sectors of C.
+    fn groups(&self, spec: &GemmSpec) -> [i64; 2] {
+        Operand::BOTH.map(|operand| {
+            let [block, thread] = [[self.bm, self.tm], [self.bn, self.tn]][operand as usize];
+            let wide = (128 / i64::from(operand.dtype(spec).bits())).max(1);
+            if block > thread { (thread / wide).max(1) } else { 1 }
+        })
+    }
+
+    /// The layout of the accumulators, by which threads and what each has are told apart.
+    fn layout(&self, spec: &GemmSpec, sums: &Sums) -> IndexMap {
+        let [gi, gj] = self.groups(spec);
+        let both = |i: Index, j: Index| {
+            let rows = digits(i, [gi, self.bm / self.tm, self.tm / gi]);
+            [rows, digits(j, [gj, self.bn / self.tn, self.tn / gj])].concat()
+        };
+        match sums.leading("p") {
+            "" => IndexMap::new(["i", "j"], |[i, j]| both(i, j)),
+            _ => IndexMap::new(["p", "i", "j"], |[p, i, j]| [vec![p], both(i, j)].concat()),
+        }
     }
 
     /// An operand's tile in shared memory.
@@ -196,6 +245,21 @@ mod tests {
         assert_eq!(chosen(64, 64, 32, DType::F32, Layout::NN).parts, 1);
         let batch = GemmSpec::of(32, 39, 4496, DType::F32, Layout::TT).batch(Some(3));
         assert_eq!(Tiles::choose(&batch, &Target::sm_90a()).parts, 1);
+    }
+
+    #[test]
+    fn threads_have_their_rows_and_columns_in_vectors() {
+        let tiles = |tm, tn| Tiles { bm: 64, bn: 64, bk: 16, tm, tn, stages: 2, parts: 1 };
+        let groups = |dtype, tm, tn| tiles(tm, tn).groups(&GemmSpec::of(256, 256, 256, dtype, Layout::NN));
+        assert_eq!(groups(DType::F32, 8, 8), [2, 2]);
+        assert_eq!(groups(DType::F32, 8, 4), [2, 1]);
+        assert_eq!(groups(DType::F64, 4, 4), [2, 2]);
+        assert_eq!(groups(DType::F16, 8, 8), [1, 1]);
+        // A thread that has all columns of the tile reads one box.
+        let whole = Tiles { bn: 8, ..tiles(8, 8) };
+        assert_eq!(whole.groups(&GemmSpec::of(256, 8, 256, DType::F32, Layout::NN)), [2, 1]);
+        let steps = tiles(8, 8).steps(&GemmSpec::of(256, 256, 256, DType::F32, Layout::NN)).to_string();
+        assert!(steps.contains("split j ? 2 8 4 -> j_0 j_g j_1 j_2"), "{steps}");
     }
 
     #[test]

@@ -8,6 +8,7 @@
 mod cost;
 
 use super::adapt::epilogue_in_copies;
+use super::epilogue::digits;
 use super::grid::{bind_blocks, group_of, walk};
 use super::operand::Operand;
 use super::split::Split;
@@ -172,11 +173,7 @@ impl WarpTiles {
         let (before, rows_and_columns) = all.split_at(dims.len());
         let mut outputs = before.to_vec();
         for (d, index) in rows_and_columns.iter().take(2).enumerate() {
-            let (per, across) = (self.per[d], self.warps[d] * self.lanes[d]);
-            outputs.push(index.clone().floordiv(self.block()[d]));
-            outputs.push(index.clone().floordiv(across * per).floormod(self.groups[d]));
-            outputs.push(index.clone().floordiv(per).floormod(across));
-            outputs.push(index.clone().floormod(per));
+            outputs.extend(digits(index.clone(), [self.groups[d], self.warps[d] * self.lanes[d], self.per[d]]));
         }
         IndexMap { inputs, outputs }
     }

@@ -23,6 +23,10 @@ pub(super) struct Work {
     pub latency: f64,
     /// Cycles between two k iterations in which no MMA runs.
     pub bubble: f64,
+    /// Warps of a tile, where a scheduler with more of them than another takes longer; else 0.
+    pub warps: f64,
+    /// Iterations of the first stage and cycles of one in a lone tile, where the launch has its loads; else 0.
+    pub first: [f64; 2],
     /// Bytes that a k iteration reads and writes in shared memory.
     pub shared_bytes: f64,
     /// Bytes that a k iteration reads from L2.
@@ -99,6 +103,8 @@ impl Work {
         issue: 0.0,
         latency: 0.0,
         bubble: 0.0,
+        warps: 0.0,
+        first: [0.0, 0.0],
         shared_bytes: 0.0,
         l2_bytes: 0.0,
         l2_share: 1.0,
@@ -120,9 +126,10 @@ impl Work {
     /// Cycles of a k iteration of so many resident tiles, and what they wait for.
     pub fn iteration(&self, tiles: i64, device: &Device) -> (f64, Limiter) {
         let n = tiles as f64;
+        let slowest_scheduler = self.slowest_scheduler(n);
         let engines = [
-            (Limiter::TensorCores, n * self.mma + self.bubble),
-            (Limiter::IssueSlots, n * self.issue + self.bubble),
+            (Limiter::TensorCores, slowest_scheduler * n * self.mma + self.bubble),
+            (Limiter::IssueSlots, slowest_scheduler * n * self.issue + self.bubble),
             (Limiter::Latency, self.latency + self.bubble),
             (Limiter::SharedMemory, n * self.shared_bytes / f64::from(device.shared_bytes_per_cycle)),
             (Limiter::L2, n * self.l2_bytes / self.l2_rate(device)),
@@ -130,6 +137,12 @@ impl Work {
         let slower = |a: (Limiter, f64), b: (Limiter, f64)| if b.1 > a.1 { b } else { a };
         let (limiter, slowest) = engines.into_iter().fold((Limiter::TensorCores, 0.0), slower);
         (slowest * overlapped(engines.map(|engine| engine.1 / slowest), self.overlap), limiter)
+    }
+
+    /// The share of the scheduler with most warps, over an even share: six warps are two on two of four schedulers, which take as long as eight.
+    fn slowest_scheduler(&self, tiles: f64) -> f64 {
+        let warps = tiles * self.warps;
+        if warps > 0.0 { (warps / SCHEDULERS as f64).ceil() * SCHEDULERS as f64 / warps } else { 1.0 }
     }
 
     /// What limits the k iterations of a multiprocessor that is full, or has all tiles that there are for it.
@@ -151,9 +164,20 @@ impl Work {
         own + f64::from(device.multiprocessors) * passes(self, device)
     }
 
+    /// Cycles in which the first tiles of a multiprocessor load their first stage, and nothing else runs.
+    fn filling(&self, device: &Device) -> f64 {
+        let tiles = self.resident.min(up(self.tiles, i64::from(device.multiprocessors)));
+        let [first, _] = self.first;
+        if first > 0.0 { tiles as f64 * first * self.l2_bytes / self.l2_rate(device) } else { 0.0 }
+    }
+
     /// Cycles of a multiprocessor for so many resident tiles.
     fn wave(&self, tiles: i64, device: &Device) -> f64 {
-        self.iterations * self.iteration(tiles, device).0 + self.prologue + tiles as f64 * self.epilogue
+        let [first, latency] = self.first;
+        let loaded = Work { latency, ..*self };
+        let stage = if first > 0.0 { first * loaded.iteration(tiles, device).0 } else { 0.0 };
+        let rest = (self.iterations - first) * self.iteration(tiles, device).0;
+        stage + rest + self.prologue + tiles as f64 * self.epilogue
     }
 }
 
@@ -205,7 +229,7 @@ pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
     let last = if rest > 0 { work.wave(rest, device) } else { 0.0 };
     let waves = work.tiles / places + i64::from(rest > 0);
     let once = if work.stays { (waves - 1).max(0) as f64 * work.prologue } else { 0.0 };
-    let (tiles, memory) = (full + last - once, memory(work, device));
+    let (tiles, memory) = (work.filling(device) + full + last - once, memory(work, device));
     let together = match work.overlap.is_finite() {
         true => {
             let slowest = tiles.max(memory);
@@ -255,8 +279,35 @@ pub(super) fn passes(work: &Work, device: &Device) -> f64 {
     // What is written once and read once does not stay in a smaller L2.
     let stays = device.l2_bytes == 0 || l2_bytes <= 2.0 * f64::from(device.l2_bytes);
     let l2_rate = match stays {
-        true => work.l2_rate(device) * f64::from(device.multiprocessors),
+        true => tuning::COMBINING_L2_SHARE * device.l2_rate() * f64::from(device.multiprocessors),
         false => tuning::MEMORY_BYTES_PER_CYCLE,
     };
     kernels * f64::from(device.launch_cycles) + memory_bytes / tuning::MEMORY_BYTES_PER_CYCLE + l2_bytes / l2_rate
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::target::Target;
+
+    fn work() -> Work {
+        Work { mma: 100.0, latency: 50.0, iterations: 10.0, tiles: 132, warps: 6.0, ..Work::NONE }
+    }
+
+    #[test]
+    fn schedulers_with_most_warps_decide() {
+        let device = Target::sm_90a().device();
+        let even = Work { warps: 8.0, ..work() };
+        assert!((cycles(&work(), &device) / cycles(&even, &device) - 8.0 / 6.0).abs() < 1e-12);
+        assert_eq!(cycles(&Work { warps: 0.0, ..even }, &device), cycles(&even, &device));
+    }
+
+    #[test]
+    fn the_launch_has_the_loads_of_the_first_stage() {
+        let device = Target::sm_90a().device();
+        let waits = Work { latency: 300.0, warps: 0.0, ..work() };
+        let first = Work { first: [4.0, 50.0], ..waits };
+        assert_eq!(cycles(&waits, &device), 3000.0);
+        assert_eq!(cycles(&first, &device), 4.0 * 100.0 + 6.0 * 300.0);
+    }
 }

@@ -446,6 +446,9 @@ impl<'a> Printer<'a> {
                 self.put(" multicast=");
                 self.var(v);
             }
+            if c.through_l1 {
+                self.put(" cache=l1");
+            }
         }
         if let Some(role) = b.role.and_then(|r| self.func.roles.get(r.0 as usize)) {
             self.put(&format!(" role {}", role.name));

@@ -393,13 +393,16 @@ pub struct Block {
     pub role: Option<RoleId>,
 }
 
-/// `copy_with STAGE KIND [multicast=L]`.
+/// `copy_with STAGE KIND [multicast=L] [cache=l1]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyWith {
     /// The mechanism.
     pub kind: CopyKind,
     /// The cluster loop whose blocks receive one copy together.
     pub multicast: Option<Var>,
+    /// Whether copies of 16 bytes by cp.async go through the L1 cache, which then has what other blocks of the multiprocessor read, too. Shorter
+    /// ones always do.
+    pub through_l1: bool,
 }
 
 /// The mechanisms of a copy.
@@ -456,6 +459,8 @@ pub struct Store {
     /// group of copies that it belongs to (Lowered; else false). The value is then a load, or a select between a load and
     /// zero: where the condition does not hold nothing is read, and zeros land.
     pub asynchronous: bool,
+    /// Whether an asynchronous copy of 16 bytes goes through the L1 cache (Lowered; else false).
+    pub through_l1: bool,
     /// It goes to the same place in the shared memory of other blocks of the cluster (Lowered).
     pub remote: Option<Remote>,
 }
@@ -482,7 +487,7 @@ pub struct Remote {
 impl Store {
     /// Writes one element, at once.
     pub fn new(buffer: BufferId, indices: Vec<Index>, value: Expr) -> Store {
-        Store { buffer, indices, value, lanes: 1, asynchronous: false, remote: None }
+        Store { buffer, indices, value, lanes: 1, asynchronous: false, through_l1: false, remote: None }
     }
 
     /// The buffer that it copies, if its value is a load, or a select between a load and zero.

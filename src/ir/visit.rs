@@ -341,6 +341,7 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
             value: map_expr(&s.value, index, node),
             lanes: s.lanes,
             asynchronous: s.asynchronous,
+            through_l1: s.through_l1,
             remote: s.remote.map(|to| map_remote(to, index)),
         }),
         Stmt::If(i) => Stmt::If(If { cond: map_cond(&i.cond, &mut |x| index(x)), body: map_body(i.body, index, node) }),

@@ -284,6 +284,11 @@ impl Steps {
         self.option("multicast", Value::Word(loop_.to_string()))
     }
 
+    /// Lets the copy of the last step go through the L1 cache.
+    pub fn through_l1(&mut self) -> &mut Steps {
+        self.option("cache", Value::Word("l1".to_string()))
+    }
+
     /// Overlaps the iterations of a loop, the staged buffers under it in rings of so many stages.
     pub fn pipeline(&mut self, loop_: &str, stages: i64) -> &mut Steps {
         self.push(&row::pipeline::PRIMITIVE, Args::new().word("loop", loop_).int("stages", stages))
@@ -440,6 +445,7 @@ mod tests {
             ["im", "jn", "ki"],
         );
         s.tensor_core("ko").swizzle("A_s", 128).copy_with("A_s", CopyKind::Tma).multicast("ic");
+        s.copy_with("B_s", CopyKind::CpAsync).through_l1();
         s.pipeline("k0", 4).in_flight(1).specialize(["A_s", "B_s"], "load", 4).registers(40);
         s.rasterize(["i0", "j0"], 8, "tile").pad("C", [("i", 128), ("k", 8)]).made(["A_pad"]);
         s.skew("C", "i", map()).multiple(8).launch("tile").min_blocks(2).grid_dependency(2).l2_prefetch();

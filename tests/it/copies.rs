@@ -20,8 +20,9 @@ cache_read C B_s local -> B_r; compute_at B_r k1; pipeline k1 stages=2; annotate
 ";
 
 /// Programs that copy in every form, for other tests.
-pub fn programs() -> [(&'static str, String); 6] {
+pub fn programs() -> [(&'static str, String); 7] {
     [
+        ("copies through L1", gemm("32x64x24", "copy_with A_s cp_async cache=l1; copy_with B_s cp_async")),
         ("copies alone", gemm("32x64x24", "copy_with A_s B_s cp_async")),
         ("a ring of copies", gemm("32x64x56", "copy_with A_s B_s cp_async; pipeline k0 stages=4")),
         ("a ring with an ordinary stage", gemm("32x64x40", "copy_with B_s cp_async; pipeline k0 stages=3")),
@@ -59,6 +60,27 @@ fn lands_right(text: &str) {
 fn error(text: &str) -> Error {
     let schedule = Schedule::parse(text).unwrap();
     lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err()
+}
+
+#[test]
+fn copies_of_16_bytes_go_through_l1_where_the_schedule_says_so() {
+    let text = gemm("64x64x64", "copy_with A_s cp_async cache=l1; copy_with B_s cp_async");
+    let schedule = Schedule::parse(&text).unwrap();
+    let kernels = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let ptx = warploom::codegen::compile(&kernels, &schedule.target).unwrap().text;
+    let copies = |way: &str| ptx.matches(&format!("cp.async.{way}.shared.global")).count();
+    assert_eq!((copies("ca"), copies("cg")), (1, 1), "{ptx}");
+    let shown = schedule.to_string();
+    assert!(shown.contains("copy_with A_s cp_async cache=l1"), "{shown}");
+}
+
+#[test]
+fn only_cp_async_chooses_a_cache() {
+    for kind in ["sync", "tma"] {
+        let text = gemm("64x64x64", &format!("copy_with A_s {kind} cache=l1")).replace("sm_80", "sm_90a");
+        let error = Schedule::parse(&text).unwrap().scheduled().unwrap_err();
+        assert!(error.to_string().contains("only cp_async chooses a cache"), "{error}");
+    }
 }
 
 #[test]

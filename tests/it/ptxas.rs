@@ -364,6 +364,8 @@ fn thin_products_assemble_into_registers_alone() {
             if !drawn(&format!("thin {product:?} {target}"), 12) || dtype == DType::Bf16 && target.sm < 80 {
                 continue;
             }
+            // Printed where it fails.
+            eprintln!("{product:?} for {target}");
             let schedule = warploom::gemm::recommend(&product, &target).unwrap();
             let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
             assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{product:?} for {target}: {e}"));

@@ -73,7 +73,7 @@ impl Gemv {
             issue,
             // A warp loads, waits, and multiplies.
             latency: f64::from(device.memory_latency_cycles) + own,
-            shared_bytes: warps * self.small_bytes(spec) + self.threads() as f64 * read,
+            shared_bytes: tuning::GEMV_L1 * (warps * self.small_bytes(spec) + self.threads() as f64 * read),
             l2_bytes: self.threads() as f64 * read + other,
             l2_share: tuning::GEMV_L2_SHARE,
             iterations: up(spec.k, terms * self.parts) as f64,

@@ -30,13 +30,16 @@ impl Mma {
         let copying = self.copying(spec);
         let lone = (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage;
         let loads = tuning::LOAD_STORE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
+        let storing = copying / (self.warps[0] * self.warps[1]) as f64;
         Work {
             mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64,
             issue: per_scheduler * unpack + copying / SCHEDULERS as f64,
             // Tiles on their way through registers are loaded during the products of the stage before, and stored after them.
-            latency: match self.asynchronous {
-                true => lone,
-                false => lone.max(loads) + copying / (self.warps[0] * self.warps[1]) as f64,
+            latency: if self.asynchronous { lone } else { lone.max(loads) + storing },
+            first: if self.asynchronous {
+                [0.0; 2]
+            } else {
+                [(self.bk / self.form.depth(spec)) as f64, lone + storing]
             },
             l2_bytes: MMA_DEPTH as f64 * used,
             l2_share: tuning::MMA_L2_SHARE,

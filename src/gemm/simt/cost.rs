@@ -91,6 +91,8 @@ impl Tiles {
             mma,
             issue,
             latency: (lone + tuning::SIMT_BARRIER) / bk as f64,
+            first: [bk as f64, (compute + tuning::SIMT_BARRIER) / bk as f64],
+            warps,
             bubble: tuning::SIMT_BUBBLE * tuning::SIMT_LATENCY_WARPS * per_scheduler,
             shared_bytes: tuning::SIMT_SHARED * (warps * 128.0 * self.wavefronts(spec) + 2.0 * bytes),
             l2_bytes: bytes,
@@ -99,22 +101,22 @@ impl Tiles {
             memory_share: tuning::MEMORY_SHARE,
             iterations: (up(spec.k, bk * parts) * bk) as f64,
             launch: tuning::SIMT_LAUNCH,
-            prologue: tuning::SIMT_EDGES,
-            epilogue: (bm * bn * i64::from(spec.out.bits()) / 8) as f64 * self.store_turns(spec) / tuning::STORE_BYTES,
+            epilogue: (bm * bn * i64::from(spec.out.bits()) / 8) as f64 * self.store_turns(spec)
+                / tuning::SIMT_STORE_BYTES,
             tiles: blocks,
             resident: i64::from(resident),
-            stays: false,
-            cluster: 1,
             memory_bytes: memory_bytes(spec) + self.partly_written(spec),
             flight_bytes: bytes * bk as f64,
             passes: Sums::new(spec, self.padding(spec), parts).passes(),
+            ..Work::NONE
         })
     }
 
-    /// Turns in which a lane stores its columns, 16 bytes each: between two of them lie those of other lanes, so that each turn writes
-    /// parts of sectors. 1433x3584x64 NT of f32 takes 24.1 us on an H100 in 64 x 64 of 8 x 4 a thread, and 35.9 of 4 x 8.
+    /// Turns in which a lane stores a group of its columns, 16 bytes each: between two of them lie those of other lanes, so that each turn
+    /// writes parts of sectors. 1433x3584x64 NT of f32 took 24.1 us on an H100 in 64 x 64 of 8 x 4 a thread, and 35.9 of 4 x 8 in one group
+    /// (no record was kept).
     fn store_turns(&self, spec: &GemmSpec) -> f64 {
-        let bytes = self.tn * i64::from(spec.out.bits()) / 8;
+        let bytes = self.tn / self.groups(spec)[1] * i64::from(spec.out.bits()) / 8;
         if self.parts > 1 { 1.0 } else { (bytes as f64 / 16.0).max(1.0) }
     }
 
@@ -142,20 +144,11 @@ impl Tiles {
     }
 
     /// Wavefronts of 128 bytes in which a warp reads its operands of a k step from shared memory. Each serves as many lanes as have 128 bytes
-    /// together, fewer where the rest of a lane's elements lies between their accesses. Of f32, 384x512x608 NT takes up to 1.5 times as long on an
-    /// H100 in tiles of 4 x 8 a thread as in those of 8 x 4.
+    /// together.
     fn wavefronts(&self, spec: &GemmSpec) -> f64 {
-        let columns = (self.bn / self.tn).min(LANES);
-        let rows = up(LANES, columns).min(self.bm / self.tm);
         let one = |operand: Operand| {
             let bytes = up([self.tm, self.tn][operand as usize] * i64::from(operand.dtype(spec).bits()), 8);
-            let together = (WAVEFRONT / bytes.min(VECTOR)).min(LANES);
-            let distinct = match operand {
-                Operand::A => rows.min(up(together, columns)),
-                Operand::B => columns.min(together),
-            };
-            let turns = if bytes > VECTOR { up(distinct * bytes, WAVEFRONT).min(distinct) } else { 1 };
-            up(bytes, VECTOR) * up(LANES, together) * turns
+            up(bytes, VECTOR) * up(LANES, (WAVEFRONT / bytes.min(VECTOR)).min(LANES))
         };
         Operand::BOTH.into_iter().map(one).sum::<i64>() as f64
     }

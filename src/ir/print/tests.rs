@@ -42,7 +42,7 @@ fn placements_print() {
             cond: Cond::ge(v, 1),
             body: vec![store(s, Expr::load(a, vec![v.into(), v.into()]))],
         })],
-        copy_with: Some(CopyWith { kind: CopyKind::Tma, multicast: Some(j) }),
+        copy_with: Some(CopyWith { kind: CopyKind::Tma, multicast: Some(j), through_l1: false }),
         role: Some(RoleId(0)),
     };
     let mut inner = For::new(k, 4, LoopKind::Unrolled, vec![Stmt::Block(block)]);

@@ -37,12 +37,14 @@ fn stages(body: &mut [Stmt], func: &Func, written: &[BufferId]) -> Result<()> {
 /// Makes each store of a stage the start of a copy.
 fn start(block: &mut Block, func: &Func, written: &[BufferId]) -> Result<()> {
     let stage = func.block_name(block.name);
+    let through_l1 = block.copy_with.as_ref().is_some_and(|c| c.through_l1);
     let mut result = Ok(());
     visit::each_store(&mut block.body, &mut |s| {
         if result.is_ok() {
             result = check(s, stage, func, written);
         }
         s.asynchronous = true;
+        s.through_l1 = through_l1;
     });
     result
 }

@@ -248,7 +248,8 @@ fn block(func: &Func, words: &Words<'_>, b: &Block) -> Item {
     }
     if let Some(c) = &b.copy_with {
         let multicast = c.multicast.map_or(String::new(), |v| format!(", multicast over {}", func.var_name(v)));
-        how.push(format!("{}{multicast}", c.kind.name()));
+        let through = if c.through_l1 { ", through L1" } else { "" };
+        how.push(format!("{}{multicast}{through}", c.kind.name()));
     }
     let reduces: Vec<_> = b.iters.iter().filter(|i| i.kind == IterKind::Reduce).collect();
     let loops = visit::loops(&func.body).into_iter();

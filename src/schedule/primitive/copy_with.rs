@@ -1,4 +1,4 @@
-//! `copy_with STAGES.. sync|cp_async|tma [multicast=LOOP]`: how the copies of these stages are done.
+//! `copy_with STAGES.. sync|cp_async|tma [multicast=LOOP] [cache=l1]`: how the copies of these stages are done.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
@@ -33,6 +33,7 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::place("stages", ParamKind::Blocks),
         Parameter::place("kind", ParamKind::Choice(&["sync", "cp_async", "tma"])),
         Parameter::option("multicast", ParamKind::Loop),
+        Parameter::option("cache", ParamKind::Choice(&["l1"])),
     ],
     requires: &[
         "no STAGE has a mechanism yet",
@@ -48,6 +49,8 @@ pub static PRIMITIVE: Primitive = Primitive {
          multiples of 16 bytes",
         "multicast goes with tma, and its loop is around STAGE, is serial or bound to cluster, and does not occur in \
          the region that is copied",
+        "cache=l1 goes with cp_async: copies of 16 bytes, which else bypass the L1 cache, leave there what other blocks of the \
+         multiprocessor read, too",
     ],
     apply,
 };
@@ -57,6 +60,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
     let kind = CopyKind::parse(word)
         .ok_or_else(|| Error::input(Code::StepWord, format!("`{word}` is not a mechanism")).naming(word))?;
     let multicast = args.find_word("multicast").map(|l| loop_(func, l).map(|l| l.var)).transpose()?;
+    let through_l1 = args.find_word("cache").is_some();
     let mut out = func.clone();
     for name in args.get_words("stages")? {
         let stage = block(&out, name)?;
@@ -66,7 +70,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             return Err(refuse("copy_with", 1, message, func, &[(Node::Block(id), "this block")])
                 .help("remove one of the two steps"));
         }
-        visit::change_block(&mut out.body, id, &mut |b| b.copy_with = Some(CopyWith { kind, multicast }));
+        visit::change_block(&mut out.body, id, &mut |b| b.copy_with = Some(CopyWith { kind, multicast, through_l1 }));
     }
     Ok(out.into())
 }
@@ -81,6 +85,10 @@ struct Side {
 pub fn check(func: &Func, stage: &Block, placed: &CopyWith) -> Result<()> {
     let name = func.block_name(stage.name);
     let no = |n, message: String| refuse("copy_with", n, message, func, &[(Node::Block(stage.name), "this block")]);
+    if placed.through_l1 && placed.kind != CopyKind::CpAsync {
+        let message = format!("{} has no cache=l1: only cp_async chooses a cache", placed.kind.name());
+        return Err(no(8, message).help(format!("copy_with {name} cp_async cache=l1, or leave cache=l1 out")));
+    }
     if placed.kind == CopyKind::Tma && dataflow::gathers(stage) {
         let message = format!("block `{name}` reads at an index that is a datum, which tma cannot look up");
         return Err(no(4, message).help(format!("copy_with {name} cp_async")));
@@ -287,6 +295,7 @@ mod tests {
         no("bind r warp; copy_with A_s tma", "copy_with.4", "loop `r` around `A_s` is bound to warp");
         no("unroll c; copy_with A_s tma", "copy_with.5", "no serial loop directly around `A_s`");
         no("split c 4 4; copy_with A_s tma", "copy_with.6", "rows of 4 elements of `A` are not a multiple of 16 bytes");
+        no("copy_with A_s tma cache=l1", "copy_with.8", "tma has no cache=l1: only cp_async chooses a cache");
         no("copy_with A_s sync multicast=ic", "copy_with.7", "sync has no multicast");
         no("copy_with A_s tma multicast=ic", "copy_with.7", "`A_s` copies another region for each iteration of `ic`");
         no("copy_with B_s tma multicast=im", "copy_with.7", "loop `im` is not around `B_s`");

@@ -11,13 +11,13 @@ syntax match loomKeywordOperatorLogical '[[:alnum:]_.]\@1<!\%(and\|not\|or\)[[:a
 highlight default link loomKeywordOperatorLogical Operator
 syntax match loomSupportFunctionBuilder '[[:alnum:]_.]\@1<!\%(column_scales\|batched_gemm\|row_scales\|window_sum\|residual\|row_bias\|saturate\|vec_add\|scale\|beta\|bias\|gelu\|gemm\|relu\|silu\|NN\|NT\|TN\|TT\)[[:alnum:]_.]\@!'
 highlight default link loomSupportFunctionBuilder Function
-syntax match loomSupportConstantChoice '[[:alnum:]_.]\@1<!\%(l2_promotion\|unroll_limit\|persistent\|cp_async\|fragment\|pingpong\|l2_hint\|global\|kernel\|shared\|spread\|zigzag\|local\|sync\|tma\)[[:alnum:]_.]\@!'
+syntax match loomSupportConstantChoice '[[:alnum:]_.]\@1<!\%(l2_promotion\|unroll_limit\|persistent\|cp_async\|fragment\|pingpong\|l2_hint\|global\|kernel\|shared\|spread\|zigzag\|local\|sync\|tma\|l1\)[[:alnum:]_.]\@!'
 highlight default link loomSupportConstantChoice Constant
 syntax match loomStorageType '[[:alnum:]_.]\@1<!\%(bf16\|bool\|e4m3\|e5m2\|tf32\|f16\|f32\|f64\|s32\|s64\|u32\|b1\|s4\|s8\|u4\|u8\)\>'
 highlight default link loomStorageType Type
 syntax match loomSupportFunction '[[:alnum:]_.]\@1<!\%(argmax\|argmin\|select\|log1p\|rsqrt\|exp2\|log2\|sqrt\|tanh\|abs\|cos\|erf\|exp\|log\|max\|min\|pow\|sin\|sum\)\>'
 highlight default link loomSupportFunction Function
-syntax match loomVariableParameterOption '[[:alnum:]_.]\@1<!\%(grid_dependency\|l2_prefetch\|min_blocks\|in_flight\|multicast\|multiple\|stages\|group\|warps\|regs\|as\|by\|k\|m\|n\)\ze='
+syntax match loomVariableParameterOption '[[:alnum:]_.]\@1<!\%(grid_dependency\|l2_prefetch\|min_blocks\|in_flight\|multicast\|multiple\|stages\|cache\|group\|warps\|regs\|as\|by\|k\|m\|n\)\ze='
 highlight default link loomVariableParameterOption PreProc
 syntax match loomSupportTypeInstruction '\<\%(wmma_xor\|wmma\|wgmma_rs\|wgmma\|stmatrix\|movmatrix\|mma_xor\|mma\|ldmatrix\)\.[[:alnum:]_.]\+'
 highlight default link loomSupportTypeInstruction Special
