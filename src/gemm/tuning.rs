@@ -66,7 +66,8 @@ pub(super) const COPY_CYCLES: f64 = 6.0;
 pub(super) const LOAD_STORE_CYCLES: f64 = 8.0;
 pub(super) const LOAD_STORE_LATENCY: f64 = 1530.0;
 /// Bytes of an operand up to which copies by cp.async go through L1: all blocks read the same lines, which few slices of L2 have. On an H100
-/// 10208x16x24 TT of f16, whose B has 768 bytes, took 3.64 us in 638 blocks past L1 and 1.32 through it (no record was kept).
+/// 10208x16x24 TT of f16, whose B has 768 bytes, took 3.64 us in 638 blocks past L1, and 1.32 with
+/// both operands through it (no record was kept).
 pub(super) const HOT_BYTES: f64 = 32768.0;
 /// Cycles of a scheduler to unpack a word of eight 4-bit integers of each lane to bytes: six operations at 16 lanes a cycle.
 pub(super) const UNPACK_CYCLES: f64 = 12.0;
