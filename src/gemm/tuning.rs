@@ -13,8 +13,9 @@
 /// 108 of them, 1.08 (no record was kept). Some were set by hand beside the fit: launches and slices of split-K, and reads of unaligned rows (2.5 by
 /// the fit, which weighs tiles that are far from the best little).
 ///
-/// Ordinary code was fitted again with its columns in groups: to 1,895 times of 174 products, of which 76 had 2,790 more times of all recipes. Of
-/// those 76 the first candidate reached 0.87 of the speed of the fastest that was measured by the model before, and 0.92 by this one.
+/// Ordinary code was fitted again with its columns in groups: to 1,895 times of 174 products. 76 products, most of
+/// them among these, have 2,790 times of all recipes. By the model before, their first candidate reached 0.87 of the speed of the fastest that was
+/// measured; by this one it would reach 0.92 by the same times, without copies by TMA to tiles of mma.sync (no record was kept).
 ///
 /// How well the tiles of a kernel overlap with its device memory accesses ([`super::work::Work::overlap`]). Of the fit.
 pub(super) const MEMORY_OVERLAP: f64 = 2.0;
@@ -22,7 +23,7 @@ pub(super) const MEMORY_OVERLAP: f64 = 2.0;
 pub(super) const MEMORY_SHARE: f64 = 0.9;
 /// Bytes of a tile of C that a multiprocessor stores in a cycle. Of the fit.
 pub(super) const STORE_BYTES: f64 = 40.0;
-/// The launches of a kernel that adds up parts and of one that packs for tensor cores, over the device's: 2000 cycles. Of the fit; with 3200 for
+/// The launches of a kernel that adds up parts and of one that packs for tensor cores, over the device's: 2000 cycles. Near the fit; with 3200 for
 /// the former, the times of split-K below 12 us were 13 to 22 % too long by mma.sync and wgmma, too.
 pub(super) const COMBINING_LAUNCH: f64 = 0.5;
 pub(super) const PACKING_LAUNCH: f64 = 0.5;
@@ -65,9 +66,9 @@ pub(super) const COPY_CYCLES: f64 = 6.0;
 /// The same for a load and a store of elements on their way through registers, and the cycles from a load of a stage to its store. Of the fit.
 pub(super) const LOAD_STORE_CYCLES: f64 = 8.0;
 pub(super) const LOAD_STORE_LATENCY: f64 = 1530.0;
-/// Bytes of an operand up to which copies by cp.async go through L1: all blocks read the same lines, which few slices of L2 have. On an H100
-/// 10208x16x24 TT of f16, whose B has 768 bytes, took 3.64 us in 638 blocks past L1, and 1.32 with
-/// both operands through it (no record was kept).
+/// Bytes of an operand up to which copies by cp.async go through L1: all blocks read the same lines, which probably few slices of L2 have. An
+/// estimate: on an H100 10208x16x24 TT of f16, whose B has 768 bytes, took 3.64 us in 638 blocks past L1, and 1.32 with both operands through
+/// it (h100-2026-11-27).
 pub(super) const HOT_BYTES: f64 = 32768.0;
 /// Cycles of a scheduler to unpack a word of eight 4-bit integers of each lane to bytes: six operations at 16 lanes a cycle.
 pub(super) const UNPACK_CYCLES: f64 = 12.0;
