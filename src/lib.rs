@@ -176,3 +176,8 @@ pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+// The tests lower thousands of schedules, and a third of that is allocation.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,25 +1,28 @@
 //! What a recommendation chose from.
 
 use super::recipe::Recipe;
-use super::recommend::{cheaper, lowers, ordinary, scheduled};
-use super::{Gemm, Mma, Product, Wgmma, Wmma, recommend, recommend_ranges};
+use super::recommend::{lowers, offered, ordinary, scheduled};
+use super::{Gemm, Mma, Product, Wgmma, recommend, recommend_ranges};
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
+use std::collections::VecDeque;
 use std::sync::Mutex;
 
 /// Recipes whose choices are many are asked for so many of them.
 const MOST: usize = 8;
+/// The cycles of candidates of other kinds than the recommended one, at most, over those of that one.
+const MOST_CYCLES: f64 = 2.0;
 /// Terms of a stage, and clusters, of tiles that come by TMA copies.
 const BOXES: [(i64, [i64; 2]); 4] = [(64, [1, 1]), (32, [1, 1]), (64, [2, 1]), (64, [1, 2])];
 
 /// The schedules that [`recommend`] compared for a GEMM and that lower for the chip, each under a name that says its tiles: the
-/// recommended one first, and then by what the recipe takes them to cost. Where a recipe has nothing to choose, the recommended
-/// one alone.
+/// recommended one first, and then by what the recipes take them to cost. Those of other kinds than the recommended one are among them up to
+/// twice its cost. Where a recipe has nothing to choose, the recommended one is alone.
 ///
-/// What the recipe takes them to cost is a model; on the chip another one may be faster, and measuring them tells:
+/// What the recipes take them to cost is a model; on the chip another one may be faster, and measuring them tells:
 /// `warploom bench --gemm 4096 --dtype f16 --candidates`.
 ///
 /// # Errors
@@ -28,25 +31,12 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let product = Product::of_gemm(gemm)?;
     let spec = &product.spec;
     let named = |recipe: Recipe| (recipe.name(), recipe.steps(spec));
-    let wgmma = Wgmma::candidates(spec, target);
-    let paying = Wgmma::paying(spec, target);
-    let before = cheaper(spec, target, paying.first()).into_iter().map(|ranked| named(ranked.recipe));
-    let steps: Vec<(String, Steps)> = match !paying.is_empty() {
-        true => {
-            let rest = wgmma.iter().filter(|w| !paying.contains(w));
-            paying.iter().chain(rest).map(|w| named(Recipe::Wgmma(*w))).collect()
-        }
-        false => {
-            let mma: Vec<Mma> = Mma::candidates(spec, target).into_iter().take(MOST).collect();
-            let boxed = mma.first().map(|m| boxed(*m, spec, target)).unwrap_or_default();
-            mma.iter().map(|m| named(Recipe::Mma(*m))).chain(boxed).collect()
-        }
+    let recipes = merged(spec, target);
+    let boxed = match recipes.first() {
+        Some(Recipe::Mma(m)) => boxed(*m, spec, target),
+        _ => Vec::new(),
     };
-    let steps = match steps.is_empty() && Wmma::candidates(spec, target).is_empty() {
-        true => ordinary(spec, target).into_iter().map(|ranked| named(ranked.recipe)).collect(),
-        false => steps,
-    };
-    let steps: Vec<(String, Steps)> = before.chain(steps).collect();
+    let steps: Vec<(String, Steps)> = recipes.into_iter().map(named).chain(boxed).collect();
     if steps.is_empty() {
         return Ok(vec![("recommended".into(), recommend(gemm, target)?)]);
     }
@@ -66,6 +56,39 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
         true => Ok(vec![("recommended".into(), recommend(gemm, target)?)]),
         false => Ok(all),
     }
+}
+
+/// What the recipes compare, the recommended first, and then the cheapest; those of one kind in the order of the kind. Empty where the product
+/// has tensor cores by wmma alone, whose recipe has nothing to choose.
+fn merged(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
+    let Some(first) = offered(spec, target, 1).into_iter().next().filter(|first| !matches!(first, Recipe::Wmma(_)))
+    else {
+        return Vec::new();
+    };
+    let paying = Wgmma::paying(spec, target);
+    let mut wgmma = Wgmma::candidates(spec, target);
+    wgmma.sort_by_key(|w| paying.iter().position(|p| p == w).unwrap_or(paying.len()));
+    let kinds: [Vec<Recipe>; 3] = [
+        wgmma.into_iter().map(Recipe::Wgmma).collect(),
+        Mma::candidates(spec, target).into_iter().take(MOST).map(Recipe::Mma).collect(),
+        ordinary(spec, target).into_iter().map(|ranked| ranked.recipe).collect(),
+    ];
+    let most = MOST_CYCLES * first.cycles(spec, target);
+    let is_tried = |(cycles, recipe): &(f64, Recipe)| *cycles < most || recipe.is_like(&first);
+    let mut kinds = kinds.map(|kind| {
+        let all = kind.into_iter().map(|recipe| (recipe.cycles(spec, target), recipe));
+        all.filter(is_tried).collect::<VecDeque<_>>()
+    });
+    let mut all = vec![first];
+    let least = |kind: &&mut VecDeque<(f64, Recipe)>| kind.front().map_or(f64::INFINITY, |(cycles, _)| *cycles);
+    while let Some((_, next)) =
+        kinds.iter_mut().min_by(|a, b| least(a).total_cmp(&least(b))).and_then(VecDeque::pop_front)
+    {
+        if next != first {
+            all.push(next);
+        }
+    }
+    all
 }
 
 /// Those of the schedules that lower for their chip. Threads share them out.

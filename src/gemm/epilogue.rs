@@ -7,8 +7,8 @@ use crate::ir::{Axis, Index, Scope};
 use crate::schedule::Steps;
 use crate::te::GemmSpec;
 
-/// How a tile of C gets from the registers of warps to device memory. Lanes have pairs of neighbouring elements: of 32-bit elements
-/// whole sectors, of 16-bit ones less, so that shared memory holds rows of these before they are stored.
+/// How a tile of C gets from the registers of warps to device memory. Lanes have pairs of neighbouring elements: a warp that stores them writes
+/// pieces of 16 or 32 bytes of each row. So shared memory holds rows before they are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Epilogue {
     /// Threads store their accumulators. Tiles of wgmma that reach beyond C pass through shared memory first.

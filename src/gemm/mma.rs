@@ -215,7 +215,7 @@ impl Mma {
             early_blocks: i64::from(target.device().multiprocessors),
         };
         let mma = mma.with_registers(spec, target);
-        Mma { min_blocks: mma.blocks_by_shared(spec, target), ..mma }.with_early_start(spec, target)
+        Mma { min_blocks: mma.told_blocks(spec, target), ..mma }.with_early_start(spec, target)
     }
 
     /// The same tiles with programmatic dependent launch, as with wgmma where the kernel is one wave. Not where a kernel packs operands: its
@@ -258,7 +258,7 @@ impl Mma {
     fn in_cluster(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
         let known = target.has(Features::CLUSTER) && self.parts <= i64::from(target.limits.cluster);
         let w = Mma { combine: Combine::Cluster, ..self };
-        let w = Mma { min_blocks: w.blocks_by_shared(spec, target), ..w };
+        let w = Mma { min_blocks: w.told_blocks(spec, target), ..w };
         let can = known && shares_out(self.block, self.parts, self.threads());
         can.then(|| Mma { releases_early: w.can_release(spec, target), ..w })
     }
@@ -273,13 +273,15 @@ impl Mma {
         tiles.saturating_mul(self.parts).saturating_mul(spec.products())
     }
 
-    /// The number of resident blocks, if shared memory alone decides it. ptxas does not see dynamic shared memory, and limits the registers of a
-    /// thread for blocks that shared memory has no room for: it spilled for sm_75 at 8x15048x3200 TN of f16, whose threads have elements of a
-    /// stage on their way. Those have a quarter more registers than are counted; others may have all.
-    fn blocks_by_shared(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
-        let all = i64::from(target.limits.registers_per_thread);
-        let most = if self.asynchronous { all } else { all.min(self.registers(spec) * 5 / 4) };
-        let blocks = self.resident_with(most, spec, target);
+    /// The number of resident blocks that ptxas is told of. It does not see dynamic shared memory, and limits the registers of a thread for blocks
+    /// that shared memory has no room for; so it is told of blocks where shared memory alone decides them. Without a number it gives few
+    /// registers to threads that have elements of a stage on their way: it stores some of them before it loads the others, and waits for
+    /// memory twice (2560x8x3802 NT of s8 in 128 x 16: 61 registers without a number, 128 with 4).
+    fn told_blocks(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
+        if !self.asynchronous {
+            return Some(self.resident(spec, target)).filter(|blocks| *blocks > 0);
+        }
+        let blocks = self.resident_with(i64::from(target.limits.registers_per_thread), spec, target);
         (blocks > 0 && blocks == self.resident_with(1, spec, target)).then_some(blocks)
     }
 
@@ -302,8 +304,7 @@ impl Mma {
 
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
-        let rows =
-            if self.epilogue == Epilogue::Direct { 0 } else { self.block[0] * (self.block[1] + self.row_pad()) * 2 };
+        let rows = self.staged_bytes(spec);
         let tiles: i64 = Operand::BOTH.into_iter().map(|operand| self.tile_bytes(spec, operand)).sum();
         let ring = tiles * self.stages;
         let parts = if self.adds_in_cluster() { parts_bytes(self.block, self.parts) } else { 0 };
@@ -610,6 +611,17 @@ mod tests {
             assert!(blocks(chosen, size) >= 64, "{size}: {chosen:?}");
         }
         assert!(choice(128, 128, 65536, HALF, Layout::NN).parts > 16);
+    }
+
+    #[test]
+    fn tiles_of_c_leave_in_rows_but_for_parts_of_sums() {
+        let epilogue = |types, n: i64, parts| {
+            let spec = spec(4096, n, 64, types, Layout::NT);
+            Mma::of(&spec, &Target::sm_90a(), [128, 128], [2, 2], parts).epilogue
+        };
+        assert_eq!([epilogue(BYTE, 4096, 1), epilogue(BYTE, 4099, 1)], [Epilogue::Rows; 2]);
+        assert_eq!(epilogue(HALF, 4096, 1), Epilogue::Stmatrix);
+        assert_eq!([epilogue(BYTE, 4096, 2), epilogue(HALF, 4096, 2)], [Epilogue::Direct; 2]);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Any recipe with what it decided: its name, its steps, and the cycles that its model takes it to cost.
 
-use super::work::{cycles, passes};
-use super::{Combine, Gemv, Mma, Pipelined, Split, SwapAb, Tiles, WarpTiles, Wgmma, Wmma, tuning};
+use super::work::{Work, cycles, passes};
+use super::{Combine, Gemv, Kind, Mma, Pipelined, Split, SwapAb, Tiles, WarpTiles, Wgmma, Wmma, tuning};
 use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -52,6 +52,17 @@ impl Recipe {
         }
     }
 
+    /// Whether both are of one kind: by wgmma, mma.sync, wmma, or ordinary code.
+    pub fn is_like(&self, other: &Recipe) -> bool {
+        let kind = |recipe: &Recipe| match recipe {
+            Recipe::Wgmma(_) => Kind::Wgmma,
+            Recipe::Mma(_) => Kind::Mma,
+            Recipe::Wmma(_) => Kind::Wmma,
+            Recipe::Pipelined(_) | Recipe::WarpTiles(_) | Recipe::Tiles(_) | Recipe::Gemv(_) => Kind::Simt,
+        };
+        kind(self) == kind(other)
+    }
+
     /// Whether warpgroups work in ping-pong.
     pub fn is_pingpong(&self) -> bool {
         matches!(self, Recipe::Wgmma(w) if w.is_pingpong())
@@ -78,7 +89,10 @@ impl Recipe {
             }
             Recipe::Gemv(g) => {
                 let work = g.work(spec, target, &device);
-                work.map_or(f64::INFINITY, |work| tuning::GEMV_SLOWER * cycles(&work, &device))
+                work.map_or(f64::INFINITY, |work| {
+                    let resident = Work { memory_bytes: 0.0, ..work };
+                    cycles(&work, &device).max(tuning::GEMV_SLOWER * cycles(&resident, &device))
+                })
             }
         }
     }

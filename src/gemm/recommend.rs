@@ -181,7 +181,7 @@ const MOST: usize = 8;
 /// The recipes without tensor cores, the cheapest first; of those of one kind in the order of that kind.
 pub(super) fn ordinary(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
     let gemvs = Gemv::candidates(spec, target).into_iter().take(MOST);
-    let gemvs = gemvs.map(|(cycles, g)| Ranked { cycles: tuning::GEMV_SLOWER * cycles, recipe: Recipe::Gemv(g) });
+    let gemvs = gemvs.map(|(_, g)| Recipe::Gemv(g)).map(|g| Ranked { cycles: g.cycles(spec, target), recipe: g });
     let tiles = Tiles::candidates(spec, target).into_iter().take(MOST);
     let tiles = tiles.map(|(cycles, t)| Ranked { cycles, recipe: Recipe::Tiles(t) });
     let mut kinds: Vec<VecDeque<Ranked>> = vec![gemvs.collect(), tiles.collect()];

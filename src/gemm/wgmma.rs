@@ -430,11 +430,11 @@ impl Wgmma {
         }
     }
 
-    /// Bytes of the panels that the rows of an operand's tile are cut into: no more than they have.
+    /// Bytes of the panels that the rows of an operand's tile are cut into: the widest that divide them.
     fn swizzle_of(&self, spec: &GemmSpec, operand: Operand) -> i64 {
         let row = if self.tile_along_k(spec, operand) { self.bk } else { self.stage_tile()[operand as usize] };
         let row = in_bytes(row, spec);
-        if self.swizzle > 0 { self.swizzle.min(row) } else { CHUNK }
+        if self.swizzle > 0 { self.swizzle.min(1 << row.trailing_zeros()) } else { CHUNK }
     }
 
     /// The loop over warpgroups.

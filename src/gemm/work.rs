@@ -194,6 +194,15 @@ pub(super) fn releases_early(blocks: i64, resident: i64, cluster: i64, device: &
     10 * blocks >= 9 * places || cluster == 1 && halves
 }
 
+/// Cycles of a launch that programmatic dependent launch hides, of a kernel that begins early and that may let the next one begin early.
+pub(super) fn hidden_launch(begins_early: bool, releases_early: bool) -> f64 {
+    match (begins_early, releases_early) {
+        (false, _) => 0.0,
+        (true, false) => tuning::EARLY_BEGIN,
+        (true, true) => tuning::EARLY_BEGIN + tuning::EARLY_RELEASE,
+    }
+}
+
 /// Bytes of an access to device memory: two sectors.
 pub(super) const ACCESS: f64 = 64.0;
 

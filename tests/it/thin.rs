@@ -3,7 +3,7 @@
 use super::sample::drawn;
 use super::tensor::right;
 use warploom::error::Code;
-use warploom::gemm::{Gemm, Kind, Wgmma, recommend};
+use warploom::gemm::{Gemm, Kind, SwapAb, Wgmma, recommend};
 use warploom::lower::print;
 use warploom::te::Layout;
 use warploom::{DType, Schedule, Target};
@@ -73,5 +73,26 @@ fn parts_of_k_by_wgmma_are_exact_in_every_layout() {
             let schedule = Schedule::new(gemm.program().unwrap(), target, steps);
             assert!(print(&right(&schedule)).contains("wgmma.m64n64k"), "{schedule}");
         }
+    }
+}
+
+#[test]
+fn columns_of_short_panels_are_exact() {
+    let target = Target::sm_90a();
+    let cases = [
+        (Layout::NN, SwapAb::Straight, [64, 96], [70, 100, 130]),
+        (Layout::TN, SwapAb::Straight, [128, 160], [128, 160, 72]),
+        (Layout::TN, SwapAb::Swapped, [96, 64], [96, 64, 200]),
+        (Layout::TT, SwapAb::Swapped, [160, 64], [168, 72, 72]),
+    ];
+    for (layout, swap_ab, block, [m, n, k]) in cases {
+        let gemm = Gemm::new(m, n, k).of(DType::F16).layout(layout);
+        let of = Wgmma::of(gemm.spec(), block, 1, &target);
+        let tiles = Wgmma { swap_ab, cluster: [1, 1], persistent: false, producer: false, ..of };
+        let steps = tiles.steps(gemm.spec()).finish().unwrap();
+        let schedule = Schedule::new(gemm.program().unwrap(), target, steps);
+        let panels = if swap_ab.is_swapped() { "swizzle A_s 64" } else { "swizzle B_s 64" };
+        assert!(schedule.to_string().contains(panels), "{schedule}");
+        right(&schedule);
     }
 }

@@ -3,7 +3,9 @@
 use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
-use crate::gemm::work::{ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, mma_cycles, operand_bytes, result_bytes};
+use crate::gemm::work::{
+    ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, hidden_launch, mma_cycles, operand_bytes, result_bytes,
+};
 use crate::target::{Features, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
@@ -49,7 +51,7 @@ impl Mma {
                 false => tuning::MEMORY_SHARE,
             },
             iterations: (up(spec.k, self.bk * self.parts) * self.bk / self.form.depth(spec)) as f64,
-            launch: tuning::MMA_LAUNCH,
+            launch: tuning::MMA_LAUNCH - self.hidden_launch(target),
             prologue: tuning::MMA_PROLOGUE,
             epilogue: match self.adds_in_cluster() {
                 true => sharing_out(self.block, self.parts),
@@ -64,6 +66,12 @@ impl Mma {
             passes: self.passes(spec),
             ..Work::NONE
         }
+    }
+
+    /// Cycles of the launch that are hidden. Chips without programmatic dependent launch are taken for as fast as one whose kernels begin early.
+    fn hidden_launch(&self, target: &Target) -> f64 {
+        let known = target.has(Features::GRID_DEPENDENCY);
+        hidden_launch(self.begins_early || !known, self.releases_early && known)
     }
 
     /// Cycles of the issue slots for the copies of a k iteration, of less than 16 bytes for each lane of a warp: one instruction with its
@@ -86,9 +94,12 @@ impl Mma {
         (8.0 * ACCESS / (self.row(spec, operand) * self.form.bits(spec)) as f64).max(1.0)
     }
 
-    /// Blocks that a multiprocessor has room for.
+    /// Blocks that a multiprocessor has room for: with as many registers as are counted, or half more where elements are on their way through
+    /// registers, each with an address (13x1031x4099 TT of f16 spilled for sm_90a with a quarter more).
     pub(super) fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
-        self.resident_with(self.registers(spec), spec, target)
+        let (counted, most) = (self.registers(spec), i64::from(target.limits.registers_per_thread));
+        let registers = if self.asynchronous { counted } else { (counted * 3 / 2).min(most.max(counted)) };
+        self.resident_with(registers, spec, target)
     }
 
     /// Blocks that a multiprocessor has room for if each thread has so many registers.

@@ -1,8 +1,7 @@
 //! How the accumulators leave the registers of warps, and what becomes of parts of them.
 
 use super::{Epilogue, Mma, Names, present};
-use crate::gemm::epilogue::divide_rows;
-use crate::gemm::operand::multiple_of_result;
+use crate::gemm::epilogue::{divide_rows, row_vector};
 use crate::gemm::split::{ClusterTile, Combine, PITCH_OF_PAIRS, combine_parts};
 use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
@@ -13,17 +12,18 @@ use crate::te::GemmSpec;
 const LARGE: i64 = 1 << 21;
 
 /// Rows of a tile are stored together. Lanes that store their own elements of rows that are not aligned to 16 bytes take much longer: on an H100
-/// 60x14559x16 TT of f16 takes 7.3 us so and 2.8 in rows, 2304x321x66 NT 8.2 and 4.1, 1500x1501x64 NT 9.8 and 9.7. Where there is no stmatrix,
+/// 60x14559x16 TT of f16 takes 7.3 us so and 2.8 in rows, 2304x321x66 NT 8.2 and 4.1, 1500x1501x64 NT 9.8 and 9.7; of s8, whose results have 32
+/// bits, 9344x1036x16 NT 35.5 and 16.5, and 1856x13768x7 TN with whole sectors 47.4 and 39.1 (no record was kept). Where there is no stmatrix,
 /// tiles that reach beyond a small C with an epilogue are stored from registers: its blocks then find what they read by the names of the program.
 pub(super) fn choose(spec: &GemmSpec, target: &Target, block: [i64; 2], parts: i64) -> Epilogue {
     let grows = spec.least_m.is_some() || spec.m % block[0] != 0 || spec.n % block[1] != 0;
     let large = spec.m.saturating_mul(spec.n) >= LARGE;
     let matrices = target.has(Features::STMATRIX);
     let rows = large || !grows || matrices || !spec.epilogue;
-    match parts == 1 && spec.out.bits() == 16 && rows {
-        false => Epilogue::Direct,
-        true if matrices => Epilogue::Stmatrix,
-        true => Epilogue::Rows,
+    match (spec.out.bits(), parts == 1 && rows) {
+        (16, true) if matrices => Epilogue::Stmatrix,
+        (16 | 32, true) => Epilogue::Rows,
+        _ => Epilogue::Direct,
     }
 }
 
@@ -33,10 +33,17 @@ impl Mma {
         self.epilogue != Epilogue::Direct
     }
 
-    /// Elements between the rows of C's tile in shared memory: rows that are no whole panels of 128 bytes are not swizzled, and
-    /// 16 bytes more let eight of them lie in different banks.
-    pub(super) fn row_pad(&self) -> i64 {
-        if self.block[1] % 64 == 0 { 0 } else { 8 }
+    /// Elements between the rows of C's tile in shared memory. Rows of 16-bit elements that are whole panels of 128 bytes are swizzled. With 16
+    /// bytes more, eight of other rows are in different banks. Of 32-bit elements the lanes of half a warp write pairs to four rows of 32 bytes,
+    /// which are in different banks with 32 bytes more.
+    pub(super) fn row_pad(&self, spec: &GemmSpec) -> i64 {
+        if self.block[1] % 64 == 0 && spec.out.bits() == 16 { 0 } else { 8 }
+    }
+
+    /// Bytes of C's tile in shared memory.
+    pub(super) fn staged_bytes(&self, spec: &GemmSpec) -> i64 {
+        let row = (self.block[1] + self.row_pad(spec)) * i64::from(spec.out.bits()) / 8;
+        if self.staged() { self.block[0] * row } else { 0 }
     }
 
     /// Whether the tiles reach beyond C.
@@ -97,13 +104,13 @@ impl Mma {
 
     /// The threads of a block store the rows of C's tile from shared memory.
     fn store_rows(&self, s: &mut Steps, spec: &GemmSpec) {
-        let vector = if multiple_of_result(spec) % 8 == 0 { 8 } else { 1 };
+        let vector = row_vector(spec);
         divide_rows(s, "C_s", self.cluster().innermost(), self.threads(), vector);
         if vector > 1 {
             s.vectorize("s_2");
         }
         s.bind("s_1", Axis::ThreadX);
-        match self.row_pad() {
+        match self.row_pad(spec) {
             0 => s.swizzle("C_s", 128),
             pad => s.storage_align("C_s", 0, self.block[1], pad),
         };

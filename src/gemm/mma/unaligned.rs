@@ -26,7 +26,7 @@ impl Mma {
         let narrow = |operand: &Operand| out.copies_pieces(spec, *operand) && operand.piece(spec) < LEAST_PIECE;
         let any = Operand::BOTH.iter().any(narrow);
         let out = Mma { asynchronous: false, stages: 2, ..out };
-        let out = Mma { min_blocks: out.blocks_by_shared(spec, target), ..out };
+        let out = Mma { min_blocks: out.told_blocks(spec, target), ..out };
         (any && out.on_the_way(spec) <= MOST_ON_THE_WAY).then(|| out.with_early_start(spec, target))
     }
 

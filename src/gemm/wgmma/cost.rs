@@ -159,20 +159,25 @@ impl Wgmma {
         cycles(&multiplying, &device).max(memory(&reading, &device))
     }
 
-    /// Bytes that a stage reads from L2. A row that begins inside a line comes as several reads, unless two blocks share it. Blocks that share a
-    /// tile read as much by the fit as blocks whose reads the crossbar joins.
+    /// Bytes that a stage reads from L2, where a row of a panel counts as a line: on an H100 a multiprocessor gets 43 bytes a cycle in panels of 128
+    /// bytes and 23 in panels of 64 (8192^3 NN of f16 in ping-pong, 256 x 160 beside 256 x 192 and others; no record was kept). A row that begins
+    /// inside a line comes as several reads, fewer where two blocks share it. Blocks that share a tile read as much by the fit as blocks whose reads the
+    /// crossbar joins.
     fn l2_bytes(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
             let sharers = self.cluster[operand.other() as usize];
+            let panel = self.swizzle_of(spec, operand).min(LINE);
             let inside = match self.routes[operand as usize] {
-                Source::Direct if sharers == 1 => {
+                Source::Direct => {
                     let pitch = in_bytes(operand.multiple(spec), spec).max(1);
-                    1.0 - (1 << pitch.trailing_zeros().min(LINE.trailing_zeros())) as f64 / LINE as f64
+                    (panel - panel.min(1 << pitch.trailing_zeros().min(LINE.trailing_zeros()))) as f64 / LINE as f64
                 }
-                _ => 0.0,
+                Source::Packed => 0.0,
             };
-            let reads = 1.0 + (tuning::UNALIGNED_READS - 1.0) * inside.powf(tuning::UNALIGNED_POWER);
-            in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads
+            let share = if sharers == 1 { 1.0 } else { tuning::UNALIGNED_SHARED };
+            let reads = 1.0 + share * (tuning::UNALIGNED_READS - 1.0) * inside.powf(tuning::UNALIGNED_POWER);
+            let lines = (LINE / panel) as f64;
+            in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads * lines
         };
         Operand::BOTH.into_iter().map(one).sum()
     }

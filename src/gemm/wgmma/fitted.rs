@@ -79,7 +79,7 @@ fn fitted_columns(
     let sides = [spec.m, spec.n];
     let (rows, side) = (sides[swap_ab.rows()], sides[1 - swap_ab.rows()]);
     let tiles = waves * i64::from(processors(target)) / up(rows, long);
-    let columns = (tiles > 0).then(|| thin::part(side, tiles, spec.a.bits()))?;
+    let columns = (tiles > 0).then(|| thin::part(side, tiles, thin::step(spec, swap_ab)))?;
     (COLUMNS.contains(&columns) && long * columns / (128 * warpgroups) <= most).then_some(columns)
 }
 

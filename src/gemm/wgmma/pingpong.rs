@@ -11,12 +11,13 @@
 //! the last take 2 % and 13 % more.
 //!
 //! Swapped operands (C^T = B^T A^T) give a warpgroup 128 columns and up to 192 rows. Where A's rows run along k and B's do not (NN), these
-//! rows may be any multiple of 8, and the columns of straight operands only whole panels of 64: 8192^3 NN has the 1568 tiles of NT then.
+//! rows may be any multiple of 8, and the columns of straight operands only whole panels of 32: 8192^3 NN has the 1568 tiles of NT then.
 //! On an H100 they take 0.965 (14336x4096x4096), 0.998, 1.000 and 1.023 (8192^3) of the first candidate's time in NN, 1.04 to 1.08 in NT
 //! (h100-2026-11-25/choice.md): the model does not tell where they are faster, so they follow the first candidate.
 
 use super::swapped::store_rows;
-use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, in_bytes, room, runs_along_k};
+use super::thin::has_panels;
+use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, room};
 use crate::gemm::packing::Source;
 use crate::gemm::tuning;
 use crate::target::Target;
@@ -98,11 +99,13 @@ impl Wgmma {
             && (!spec.epilogue || width <= MOST_WITH_EPILOGUE)
             && w.persistent
             && w.routes == [Source::Direct; 2];
-        // Panels divide the tile of the operand with the instruction's columns where its rows are not k.
-        let panels = runs_along_k(swap_ab.columns(), spec) || in_bytes(width, spec) % 128 == 0;
         let w = Wgmma { out_stages: 1, ..w }.with_slots(spec, target, 6);
-        (suited && panels && w.k_stages(spec) >= MIN_ITERATIONS && w.stages > 3 && w.shared(spec) <= room(target))
-            .then_some(w)
+        (suited
+            && has_panels(&w, spec)
+            && w.k_stages(spec) >= MIN_ITERATIONS
+            && w.stages > 3
+            && w.shared(spec) <= room(target))
+        .then_some(w)
     }
 
     /// Whether ping-pong gains enough over other tiles.

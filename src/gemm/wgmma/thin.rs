@@ -27,9 +27,9 @@ const STAGES: i64 = 16;
 /// itself. On an H100 384x1536x8192 NT of bf16 takes 31.1 us in 64 x 72 with 13 stages and 23.8 with 8, 2925x256x4992 NT of f16 24.0 in 96 x 64 with
 /// 11 and 22.8 with 8.
 const WIDE: i64 = 64;
-/// Bytes of the shortest rows of a TMA box of an MN-major operand. With shorter rows short sums are slower than by mma.sync and long ones faster;
-/// why is not known. f16 on an H100, by wgmma and by mma.sync (no record was kept): 16x9888x128 TT 5.2 us with 16 bytes, 3.6 with 32, 2.7;
-/// 16x11008x512 TT 7.1 with 32 bytes, 5.9; 7168x16x15904 NN 82 with 32 bytes, 90.
+/// Bytes of the shortest rows of a TMA box of an MN-major operand, of which tiles have whole multiples. TMA takes as long for a shorter row as for a
+/// line. f16 on an H100, by wgmma and by mma.sync (no record was kept): 16x9888x128 TT 5.2 us with 16 bytes, 3.6 with 32, 2.7; 16x11008x512 TT 7.1
+/// with 32 bytes, 5.9; 7168x16x15904 NN 82 with 32 bytes, 90.
 const PANEL: i64 = 64;
 
 impl Wgmma {
@@ -41,7 +41,7 @@ impl Wgmma {
         }
         let (mut all, most) = (Vec::new(), i64::from(target.limits.cluster));
         for (swap_ab, few) in [(SwapAb::Swapped, spec.m), (SwapAb::Straight, spec.n)] {
-            for columns in columns(few, spec.a.bits()) {
+            for columns in columns(few, step(spec, swap_ab)) {
                 for (long, warpgroups) in LONG {
                     let block = if swap_ab.is_swapped() { [columns, long] } else { [long, columns] };
                     if block[0] * block[1] / (128 * warpgroups) <= MOST_ACCUMULATORS {
@@ -102,29 +102,42 @@ impl Wgmma {
     }
 }
 
-/// Numbers of columns of instructions: equal parts of a side of C, as few as there can be or twice as many.
-fn columns(side: i64, bits: u32) -> Vec<i64> {
+/// Numbers of columns of instructions, multiples of a step: equal parts of a side of C, as few as there can be or twice as many.
+fn columns(side: i64, step: impl Fn(i64) -> i64) -> Vec<i64> {
     if side > FEW {
         return Vec::new();
     }
     let fewest = up(side, MOST);
-    let part = |tiles: i64| part(side, tiles, bits);
+    let part = |tiles: i64| part(side, tiles, &step);
     let mut all = vec![part(fewest), part(2 * fewest)];
     all.dedup();
     all
 }
 
 /// Columns of the instructions of so many equal parts of a side of C.
-pub(super) fn part(side: i64, tiles: i64, bits: u32) -> i64 {
+pub(super) fn part(side: i64, tiles: i64, step: impl Fn(i64) -> i64) -> i64 {
     let columns = up(side, tiles);
-    let step = if bits < 16 && columns > 4 * STEP { 2 * STEP } else { STEP };
+    let step = step(columns);
     up(columns, step) * step
 }
 
-/// Whether the rows of a tile that give the columns of instructions are whole panels, where they do not run along k.
+/// What so many columns of instructions are a multiple of: of the instruction's own step, and of whole panels where the operand that gives them
+/// does not run along k.
+pub(super) fn step(spec: &GemmSpec, swap_ab: SwapAb) -> impl Fn(i64) -> i64 {
+    let (bits, along_k) = (spec.a.bits(), runs_along_k(swap_ab.columns(), spec));
+    move |columns| match along_k {
+        false => 8 * PANEL / i64::from(bits),
+        true if bits < 16 && columns > 4 * STEP => 2 * STEP,
+        true => STEP,
+    }
+}
+
+/// Whether the rows of a tile that give the columns of instructions are whole panels, where they do not run along k, and C has as many: 8x3312x408
+/// TT of f16 takes 6.0 us on an H100 in panels of 32 elements, of which 24 are beyond C, the library 4.0 (h100-2026-11-27).
 pub(super) fn has_panels(w: &Wgmma, spec: &GemmSpec) -> bool {
-    let row = in_bytes(w.block[1 - w.swap_ab.rows()], spec);
-    runs_along_k(w.swap_ab.columns(), spec) || row % 128 == 0 || row == PANEL
+    let side = w.swap_ab.columns().rows(spec);
+    let [row, used] = [w.block[1 - w.swap_ab.rows()], up(side, STEP) * STEP].map(|elements| in_bytes(elements, spec));
+    runs_along_k(w.swap_ab.columns(), spec) || row % PANEL == 0 && used >= PANEL
 }
 
 #[cfg(test)]
