@@ -27,8 +27,8 @@ const STAGES: i64 = 16;
 /// itself. On an H100 384x1536x8192 NT of bf16 takes 31.1 us in 64 x 72 with 13 stages and 23.8 with 8, 2925x256x4992 NT of f16 24.0 in 96 x 64 with
 /// 11 and 22.8 with 8.
 const WIDE: i64 = 64;
-/// Bytes of the shortest rows of a TMA box of an MN-major operand, of which tiles have whole multiples. TMA takes as long for a shorter row as for a
-/// line. f16 on an H100, by wgmma and by mma.sync (no record was kept): 16x9888x128 TT 5.2 us with 16 bytes, 3.6 with 32, 2.7; 16x11008x512 TT 7.1
+/// Bytes of the shortest rows of a TMA box of an MN-major operand, of which tiles have whole multiples. The model counts a shorter row as a line
+/// (`l2_bytes`). f16 on an H100, by wgmma and by mma.sync (no record was kept): 16x9888x128 TT 5.2 us with 16 bytes, 3.6 with 32, 2.7; 16x11008x512 TT 7.1
 /// with 32 bytes, 5.9; 7168x16x15904 NN 82 with 32 bytes, 90.
 const PANEL: i64 = 64;
 
