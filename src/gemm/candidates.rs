@@ -1,14 +1,13 @@
 //! What a recommendation chose from.
 
 use super::recipe::Recipe;
-use super::recommend::{lowers, offered, ordinary, scheduled};
+use super::recommend::{Ranked, lowers, merged, offered, ordinary, scheduled};
 use super::{Gemm, Mma, Product, Wgmma, recommend, recommend_ranges};
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
 use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
-use std::collections::VecDeque;
 use std::sync::Mutex;
 
 /// Recipes whose choices are many are asked for so many of them.
@@ -31,7 +30,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
     let product = Product::of_gemm(gemm)?;
     let spec = &product.spec;
     let named = |recipe: Recipe| (recipe.name(), recipe.steps(spec));
-    let recipes = merged(spec, target);
+    let recipes = compared(spec, target);
     let boxed = match recipes.first() {
         Some(Recipe::Mma(m)) => boxed(*m, spec, target),
         _ => Vec::new(),
@@ -60,7 +59,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
 
 /// What the recipes compare, the recommended first, and then the cheapest; those of one kind in the order of the kind. Empty where the product
 /// has tensor cores by wmma alone, whose recipe has nothing to choose.
-fn merged(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
+fn compared(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
     let Some(first) = offered(spec, target, 1).into_iter().next().filter(|first| !matches!(first, Recipe::Wmma(_)))
     else {
         return Vec::new();
@@ -74,21 +73,13 @@ fn merged(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
         ordinary(spec, target).into_iter().map(|ranked| ranked.recipe).collect(),
     ];
     let most = MOST_CYCLES * first.cycles(spec, target);
-    let is_tried = |(cycles, recipe): &(f64, Recipe)| *cycles < most || recipe.is_like(&first);
-    let mut kinds = kinds.map(|kind| {
-        let all = kind.into_iter().map(|recipe| (recipe.cycles(spec, target), recipe));
-        all.filter(is_tried).collect::<VecDeque<_>>()
-    });
-    let mut all = vec![first];
-    let least = |kind: &&mut VecDeque<(f64, Recipe)>| kind.front().map_or(f64::INFINITY, |(cycles, _)| *cycles);
-    while let Some((_, next)) =
-        kinds.iter_mut().min_by(|a, b| least(a).total_cmp(&least(b))).and_then(VecDeque::pop_front)
-    {
-        if next != first {
-            all.push(next);
-        }
-    }
-    all
+    let is_tried = |ranked: &Ranked| ranked.cycles < most || ranked.recipe.is_like(&first);
+    let tried = |kind: Vec<Recipe>| {
+        let all = kind.into_iter().map(|recipe| Ranked { cycles: recipe.cycles(spec, target), recipe });
+        all.filter(is_tried).collect()
+    };
+    let rest = merged(kinds.map(tried).into()).into_iter().map(|ranked| ranked.recipe);
+    std::iter::once(first).chain(rest.filter(|recipe| *recipe != first)).collect()
 }
 
 /// Those of the schedules that lower for their chip. Threads share them out.

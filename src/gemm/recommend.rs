@@ -171,7 +171,7 @@ pub(super) fn simt<'a>(spec: &'a GemmSpec, target: &'a Target) -> impl Iterator<
 
 /// What a recipe decided, with the cycles that the recipe's model takes it to cost.
 pub(super) struct Ranked {
-    cycles: f64,
+    pub cycles: f64,
     pub recipe: Recipe,
 }
 
@@ -195,6 +195,11 @@ pub(super) fn ordinary(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
             shared_out.map(|(cycles, w)| Ranked { cycles: slower(cycles), recipe: Recipe::WarpTiles(w) }).collect(),
         );
     }
+    merged(kinds)
+}
+
+/// Choices of several kinds, the cheapest first; those of one kind in the order of that kind.
+pub(super) fn merged(mut kinds: Vec<VecDeque<Ranked>>) -> Vec<Ranked> {
     let mut all = Vec::new();
     let least = |kind: &&mut VecDeque<Ranked>| kind.front().map_or(f64::INFINITY, |ranked| ranked.cycles);
     while let Some(next) = kinds.iter_mut().min_by(|a, b| least(a).total_cmp(&least(b))).and_then(VecDeque::pop_front) {
