@@ -1,7 +1,7 @@
 //! What a recommendation chose from.
 
 use super::recipe::Recipe;
-use super::recommend::{Ranked, lowers, merged, offered, ordinary, scheduled};
+use super::recommend::{Ranked, lowering, merged, offered, ordinary, scheduled};
 use super::{Gemm, Mma, Product, Wgmma, recommend, recommend_ranges};
 use crate::error::{Code, Error, Result};
 use crate::loom::Schedule;
@@ -82,16 +82,16 @@ fn compared(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
     std::iter::once(first).chain(rest.filter(|recipe| *recipe != first)).collect()
 }
 
-/// Those of the schedules that lower for their chip. Threads share them out.
+/// Those of the schedules that lower for their chip, with kernels that begin early. Threads share them out.
 fn that_lower(all: Vec<(String, Schedule)>) -> Result<Vec<(String, Schedule)>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, kept) = (Mutex::new(all.into_iter().enumerate()), Mutex::new(Vec::new()));
     let work = || {
-        while let Some((number, named)) = next.lock().ok().and_then(|mut next| next.next()) {
-            if lowers(&named.1)
+        while let Some((number, (name, schedule))) = next.lock().ok().and_then(|mut next| next.next()) {
+            if let Some(schedule) = lowering(schedule)
                 && let Ok(mut kept) = kept.lock()
             {
-                kept.push((number, named));
+                kept.push((number, (name, schedule)));
             }
         }
     };

@@ -1,5 +1,6 @@
 //! Kinds of code for a matrix product: what a ladder climbs and a plot has lines for.
 
+use super::adapt::schedule;
 use super::epilogue::Accumulators;
 use super::grid::{bind_batch, bind_blocks, fuses_batch};
 use super::operand::up;
@@ -59,7 +60,7 @@ impl Kind {
         let product = Product::of_gemm(gemm)?;
         let spec = &product.spec;
         let mut steps: Box<dyn Iterator<Item = Steps>> = match self {
-            Kind::Naive => Box::new(std::iter::once(naive(spec))),
+            Kind::Naive => return schedule(&product, target, naive(spec)),
             Kind::Simt => Box::new(simt(spec, target)),
             Kind::Mma => Box::new(Mma::candidates(spec, target).into_iter().map(|m| m.steps(spec))),
             Kind::Wgmma => Box::new(Wgmma::candidates(spec, target).into_iter().map(|w| w.steps(spec))),

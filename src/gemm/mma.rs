@@ -36,7 +36,7 @@ use super::split::{Combine, PARTS, part_loops, parts_bytes, shares_out, split_k}
 use super::staging::{Fragment, Staging, present, source};
 use super::tiles;
 use super::tuning;
-use super::work::{operand_bytes, ranked, releases_early};
+use super::work::{Placement, operand_bytes, ranked, releases_early};
 use crate::dtype::DType;
 use crate::intrin;
 use crate::ir::{Axis, BindMode, CopyKind, Note};
@@ -84,8 +84,6 @@ pub struct Mma {
     pub begins_early: bool,
     /// Whether the next kernel may begin beside the GEMM's own.
     pub releases_early: bool,
-    /// Blocks of a packing kernel up to which it uses programmatic dependent launch: one for each multiprocessor.
-    pub early_blocks: i64,
 }
 
 /// Registers for the operands of a warp's next step of k.
@@ -212,18 +210,14 @@ impl Mma {
             min_blocks: None,
             begins_early: false,
             releases_early: true,
-            early_blocks: i64::from(target.device().multiprocessors),
         };
         let mma = mma.with_registers(spec, target);
         Mma { min_blocks: mma.told_blocks(spec, target), ..mma }.with_early_start(spec, target)
     }
 
-    /// The same tiles with programmatic dependent launch, as with wgmma where the kernel is one wave. Not where a kernel packs operands: its
-    /// small blocks let the next GEMM begin beside this one, which leaves the multiprocessors uneven. 143x2450x1344 TN of bf16 takes 23.5 us on
-    /// an H100 so and 12.2 without (no record was kept).
+    /// The same tiles with programmatic dependent launch, where the chip has it.
     fn with_early_start(self, spec: &GemmSpec, target: &Target) -> Mma {
-        let packs = self.routes.contains(&Source::Packed);
-        let begins_early = target.has(Features::GRID_DEPENDENCY) && !packs && self.is_one_wave(spec, target);
+        let begins_early = target.has(Features::GRID_DEPENDENCY);
         Mma { begins_early, releases_early: self.can_release(spec, target), ..self }
     }
 
@@ -247,11 +241,18 @@ impl Mma {
         self.form.depth(spec).max(self.shape[1])
     }
 
-    /// Whether the next kernel may begin beside the GEMM's own and the multiprocessors stay even. The kernels that add parts up have small blocks.
+    /// Whether the next kernel may begin beside the GEMM's own and the multiprocessors stay even. Kernels that pack operands or add parts up have
+    /// small blocks, which leave room for several of the GEMM's beside them: 143x2450x1344 TN of bf16 takes 16.8 us on an H100 so, and 11.5 where
+    /// each kernel begins behind the one before it (h100-2026-11-27).
     fn can_release(&self, spec: &GemmSpec, target: &Target) -> bool {
-        let small = self.parts > 1 && !self.adds_in_cluster();
-        let cluster = if self.adds_in_cluster() { self.parts } else { 1 };
-        small || releases_early(self.blocks(spec), self.resident(spec, target), cluster, &target.device())
+        let small = self.routes.contains(&Source::Packed) || self.parts > 1 && !self.adds_in_cluster();
+        let kernel = Placement {
+            blocks: self.blocks(spec),
+            resident: self.resident(spec, target),
+            cluster: if self.adds_in_cluster() { self.parts } else { 1 },
+            packs: false,
+        };
+        !small && self.is_one_wave(spec, target) && releases_early(kernel, &target.device())
     }
 
     /// The same parts, which the blocks of a cluster add up; `None` where they cannot.
@@ -260,7 +261,7 @@ impl Mma {
         let w = Mma { combine: Combine::Cluster, ..self };
         let w = Mma { min_blocks: w.told_blocks(spec, target), ..w };
         let can = known && shares_out(self.block, self.parts, self.threads());
-        can.then(|| Mma { releases_early: w.can_release(spec, target), ..w })
+        can.then(|| w.with_early_start(spec, target))
     }
 
     fn is_one_wave(&self, spec: &GemmSpec, target: &Target) -> bool {
@@ -366,9 +367,8 @@ impl Mma {
         }
         let padding = self.padding(spec);
         let is_transposed = transposes(operand, spec);
-        let early_blocks = if self.begins_early { self.early_blocks } else { 0 };
-        let packing =
-            Packing { operand, packed: &names.sources[operand as usize], padding, is_transposed, early_blocks };
+        let packed: &str = &names.sources[operand as usize];
+        let packing = Packing { operand, packed, padding, is_transposed, releasing: 0 };
         packing.kernel(s, spec, names.whole.block());
     }
 

@@ -5,6 +5,7 @@
 
 mod adapt;
 mod candidates;
+mod early;
 mod epilogue;
 mod fused;
 mod gemv;

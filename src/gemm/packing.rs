@@ -49,8 +49,8 @@ pub(super) struct Packing<'a> {
     pub padding: Padding,
     /// Whether its rows and columns change places.
     pub is_transposed: bool,
-    /// Programmatic dependent launch (PDL) for a packing kernel of up to so many blocks; 0 for none.
-    pub early_blocks: i64,
+    /// Blocks of a packing kernel up to which the GEMM's own kernel may begin beside it; 0 for never.
+    pub releasing: i64,
 }
 
 impl Packing<'_> {
@@ -191,9 +191,8 @@ impl Packing<'_> {
             s.fuse([&batch, rows.0], &fused);
             return bind_blocks(s, (&fused, spec.products().saturating_mul(rows.1)), columns);
         }
-        // More blocks occupy multiprocessors that the previous kernel needs: with PDL s8 NN 2000^3 takes 26.6 us instead of 20.7 on an H100,
-        // and 192x1600x80 3.8 instead of 4.5 (no record was kept).
-        if rows.1.saturating_mul(columns.1).saturating_mul(spec.products()) <= self.early_blocks {
+        // Beside more blocks s8 NN 2000^3 takes 26.6 us instead of 20.7 on an H100 (no record was kept).
+        if rows.1.saturating_mul(columns.1).saturating_mul(spec.products()) <= self.releasing {
             s.launch(rows.0).grid_dependency(2);
         }
         bind_blocks(s, rows, columns);

@@ -246,7 +246,7 @@ impl Pipelined {
         padding.pad(&mut s, "C");
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Route::Packed) {
             let (packed, is_transposed) = (&self.source(spec, operand), operand.along_k(spec));
-            Packing { operand, packed, padding, is_transposed, early_blocks: 0 }.kernel(&mut s, spec, "C");
+            Packing { operand, packed, padding, is_transposed, releasing: 0 }.kernel(&mut s, spec, "C");
         }
         self.nest(&mut s, spec);
         for operand in Operand::BOTH {
@@ -265,7 +265,7 @@ impl Pipelined {
             }
         }
         if self.parts > 1 {
-            combine_parts(&mut s, Accumulators::Result, &padding, false);
+            combine_parts(&mut s, Accumulators::Result, &padding);
         }
         s
     }

@@ -17,7 +17,7 @@ pub use order::Packing;
 pub use {registers::FromRegisters, warps::ByWarps};
 
 use super::operand::up;
-use super::recommend::lowers;
+use super::recommend::lowering;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::ir::Func;
@@ -220,8 +220,7 @@ pub(super) fn recommended(program: &Func, target: &Target) -> Result<Option<Sche
     let of_warpgroups = FromRegisters::candidates(&q, target).into_iter().map(|tiles| tiles.steps(&q));
     let of_warps = std::iter::once_with(|| ByWarps::candidates(&q, target)).flatten().map(|tiles| tiles.steps(&q));
     for steps in of_warpgroups.chain(of_warps) {
-        let schedule = scheduled(program, target, steps)?;
-        if lowers(&schedule) {
+        if let Some(schedule) = lowering(scheduled(program, target, steps)?) {
             return Ok(Some(schedule));
         }
     }

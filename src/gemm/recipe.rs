@@ -1,6 +1,6 @@
 //! Any recipe with what it decided: its name, its steps, and the cycles that its model takes it to cost.
 
-use super::work::{Work, cycles, passes};
+use super::work::{Work, cycles, memory, passes, with_memory};
 use super::{Combine, Gemv, Kind, Mma, Pipelined, Split, SwapAb, Tiles, WarpTiles, Wgmma, Wmma, tuning};
 use crate::schedule::Steps;
 use crate::target::Target;
@@ -90,8 +90,8 @@ impl Recipe {
             Recipe::Gemv(g) => {
                 let work = g.work(spec, target, &device);
                 work.map_or(f64::INFINITY, |work| {
-                    let resident = Work { memory_bytes: 0.0, ..work };
-                    cycles(&work, &device).max(tuning::GEMV_SLOWER * cycles(&resident, &device))
+                    let resident = cycles(&Work { memory_bytes: 0.0, ..work }, &device);
+                    with_memory(tuning::GEMV_SLOWER * resident, memory(&work, &device))
                 })
             }
         }

@@ -1,5 +1,6 @@
 //! Which steps are recommended: the first that lower for the chip, of all recipes in the order of what they take to cost.
 
+use super::early::begin_early;
 use super::recipe::Recipe;
 use super::{Gemm, Gemv, Mma, Pipelined, Product, Tiles, WarpTiles, Wgmma, Wmma};
 use super::{quantized, ranges, schedule, tuning};
@@ -91,7 +92,7 @@ fn with_reason(product: &Product, target: &Target, tiles: Option<&Wgmma>) -> Res
     if let Some(step) = out.steps.iter_mut().find(multiplies) {
         *step = step.clone().with_remark(chosen.reason(spec, target));
     }
-    Ok(Some(out).filter(lowers))
+    Ok(lowering(out))
 }
 
 pub(super) fn recommend_product(product: &Product, target: &Target) -> Result<Schedule> {
@@ -146,7 +147,7 @@ pub(super) fn offered(spec: &GemmSpec, target: &Target, most: usize) -> Vec<Reci
 pub(super) fn recipe_schedule(product: &Product, target: &Target, recipe: &Recipe) -> Result<Option<Schedule>> {
     match recipe {
         Recipe::Wgmma(w) => with_reason(product, target, Some(w)),
-        other => Ok(scheduled(product, target, other.steps(&product.spec))?.filter(lowers)),
+        other => Ok(scheduled(product, target, other.steps(&product.spec))?.and_then(lowering)),
     }
 }
 
@@ -217,10 +218,10 @@ pub(super) fn first_that_lowers(
     let mut first = None;
     for steps in recipes {
         let Some(schedule) = scheduled(product, target, steps)? else { continue };
-        if lowers(&schedule) {
-            return Ok(schedule);
+        match lowering(schedule.clone()) {
+            Some(schedule) => return Ok(schedule),
+            None => first = first.or(Some(schedule)),
         }
-        first = first.or(Some(schedule));
     }
     first.ok_or_else(|| Error::bug(Code::GemmRecipes, "no recipe has steps for the GEMM"))
 }
@@ -237,7 +238,9 @@ pub(super) fn scheduled(product: &Product, target: &Target, steps: Steps) -> Res
     }
 }
 
-/// Whether a schedule lowers for its chip.
-pub(super) fn lowers(schedule: &Schedule) -> bool {
-    schedule.scheduled().and_then(|func| lower::lower(&func, &schedule.target)).is_ok()
+/// The schedule with kernels that begin early, if it lowers for its chip.
+pub(super) fn lowering(schedule: Schedule) -> Option<Schedule> {
+    let func = schedule.scheduled().ok()?;
+    lower::lower(&func, &schedule.target).ok()?;
+    Some(begin_early(schedule, &func))
 }

@@ -139,17 +139,13 @@ const FEW_ROWS: i64 = 16;
 /// Elements that a thread reads at once to add parts up.
 const VECTOR: i64 = 4;
 
-/// Adds up parts in a kernel of its own, in which a thread has one element of C. It converts to C and leaves out what lies beyond it; it may
-/// begin beside the GEMM's own.
-pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding, begins_early: bool) {
+/// Adds up parts in a kernel of its own, in which a thread has one element of C. It converts to C and leaves out what lies beyond it.
+pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding) {
     share_out(s, padding.result());
     let stored = accumulators.keep_padded_in_registers(s, padding, "C_l");
     s.reverse_compute_at(stored, "c1").unroll("cp");
     if !accumulators.converts() {
         padding.crop(s);
-    }
-    if begins_early {
-        s.launch("c0").grid_dependency(2);
     }
 }
 

@@ -24,7 +24,8 @@ pub(super) const MEMORY_SHARE: f64 = 0.9;
 /// Bytes of a tile of C that a multiprocessor stores in a cycle. Of the fit.
 pub(super) const STORE_BYTES: f64 = 40.0;
 /// The launches of a kernel that adds up parts and of one that packs for tensor cores, over the device's: 2000 cycles. Near the fit; with 3200 for
-/// the former, the times of split-K below 12 us were 13 to 22 % too long by mma.sync and wgmma, too.
+/// the former, the times of split-K below 12 us were 13 to 22 % too long by mma.sync and wgmma, too. With 1600, as every kernel begins early, 1024x512x2048
+/// NN of f32 would be split, which takes 50.7 us on an H100, 45.4 in one kernel (h100-2026-11-27).
 pub(super) const COMBINING_LAUNCH: f64 = 0.5;
 pub(super) const PACKING_LAUNCH: f64 = 0.5;
 /// The share of the bytes from L2 that a kernel reaches that adds up parts: 49 of 61 a cycle. Of the fit, in which it matters little.
@@ -107,9 +108,10 @@ pub(super) const GEMV_EDGES: f64 = 2000.0;
 /// The share of the bytes from L2 that both reach: 32 of 61 a cycle. An estimate.
 pub(super) const GEMV_L2_SHARE: f64 = 32.0 / 61.0;
 
-/// How much longer matrix-vector products took on an H100 than their cycles without this factor, where device memory does not decide, at the median
-/// of 15 (seed 43791; no record of these rows was kept), at the clock of the fit.
-pub(super) const GEMV_SLOWER: f64 = 1.5;
+/// How much longer matrix-vector products take than their cycles without this factor, besides their device memory accesses. An estimate: with less
+/// 4x28672x8192 NT of bf16 would be a matrix-vector product, which takes 210 us on an H100, 167 by wgmma, and with more 12108x1x7760 NT of f32 would have
+/// tiles of ordinary code, which reach 1.9 TB/s (h100-2026-11-27).
+pub(super) const GEMV_SLOWER: f64 = 1.1;
 /// How many times as long as by 128 bytes a cycle L1 takes for the loads of a matrix-vector product: 8x1632x4544 TT of f32 takes 25.6 us on an
 /// H100 in two vectors of four rows, whose lanes read eight rows of the small operand, and 15.9 in one of eight. Of a fit to 280 times of
 /// 20 products.
@@ -141,11 +143,24 @@ pub(super) const WGMMA_SHARED: f64 = 0.75;
 /// The share of the other cycles from which on device memory decides. An estimate.
 pub(super) const WAITING: f64 = 0.8;
 /// How well the engines of a multiprocessor overlap. Of the fit.
-pub(super) const WGMMA_OVERLAP: f64 = 4.0;
-/// The share of the bytes from L2 that TMA loads reach with all multiprocessors: 73 of 61 a cycle, as the crossbar answers multiprocessors that
+pub(super) const WGMMA_OVERLAP: f64 = 8.0;
+/// Cycles of a k iteration by the power limit alone: so many for each cycle of bytes through shared memory, and one for so many bytes from L2. Of a fit
+/// to 2,517 times of 87 products above 7 us on H100s, by which the first candidate of tiles by wgmma reaches 0.95 of the speed of the fastest,
+/// 0.93 without power; in-sample (h100-2026-11-27/candidates.jsonl).
+pub(super) const WGMMA_SHARED_POWER: f64 = 1.1;
+pub(super) const WGMMA_FETCHED_POWER: f64 = 256.0;
+/// Cycles from a load of a stage to its arrival, which the other stages of the ring hide. Of the same fit.
+pub(super) const WGMMA_STAGE_LATENCY: f64 = 600.0;
+/// Stages of a ring that is long enough, and how much longer the k iterations take for each stage that is missing: 256 x 128 in three stages takes 1.1
+/// times as long as the model has it beside tiles of four. Of the same fit.
+pub(super) const ENOUGH_STAGES: i64 = 4;
+pub(super) const MISSING_STAGE: f64 = 0.1;
+/// The share of the bytes from L2 that TMA loads reach with all multiprocessors: 60 of 61 a cycle, as the crossbar answers multiprocessors that
 /// ask for the same line at about the same time with one read of L2: 128 x 64 reads 108 MB of L2 for 201 MB that arrive (256x4096x4096 NT).
-/// Blocks of a cluster that share tiles gain nothing over it. Of the fit.
-pub(super) const WGMMA_L2_SHARE: f64 = 73.0 / 61.0;
+/// Of the same fit; and the share that one multiprocessor reaches while most are idle, 110 bytes a cycle: 448x352x3160 NT of f16, whose rows begin
+/// inside lines, gets 0.8 lines a cycle in 35 tiles and in 42.
+pub(super) const WGMMA_L2_SHARE: f64 = 60.0 / 61.0;
+pub(super) const WGMMA_L2_MOST: f64 = 110.0 / 61.0;
 /// The part of this share that is lost where half of the blocks have tiles that lie beyond C for the most part. They load less, run ahead of the
 /// others, and the crossbar finds no reads to join: 200x4096x4096 NT in 128 x 64 reads 154 MB of L2 and takes 27.1 us, 256x4096x4096 18.1.
 /// Of the fit.
@@ -162,12 +177,10 @@ pub(super) const PACKED_L2_SHARE: f64 = 40.0 / 61.0;
 pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
 /// Reads of a row of 128 bytes that begins inside a line, in whole lines, where no other block shares it; and the power of the share of such
 /// rows that counts: where every second row does (2634x2432x6560 NT) they cost little. Of the fit.
-pub(super) const UNALIGNED_READS: f64 = 3.2;
+pub(super) const UNALIGNED_READS: f64 = 2.5;
 pub(super) const UNALIGNED_POWER: f64 = 2.0;
-/// The share of the additional reads where several blocks share the tile: 1000^3 NT of f16 takes 6.6 us on an H100 in 144 x 64 by four blocks and
-/// 7.5 in 64 x 128 by two, whose predicted times differ by 1 % without it. Of five
-/// values the one with the best choice among 2,063 times, of which 237 are of such tiles.
-pub(super) const UNALIGNED_SHARED: f64 = 0.3;
+/// The share of the additional reads where several blocks share the tile. Of the same fit.
+pub(super) const UNALIGNED_SHARED: f64 = 0.06;
 /// How much longer device memory takes for an operand that many blocks read than for one that each block reads once: 12288x128x3072 NT of f16
 /// takes 29.4 us in 96 x 128 and 32.8 in 192 x 64. Of the fit.
 pub(super) const READ_AGAIN: f64 = 0.18;

@@ -36,7 +36,7 @@ use super::split::{
 use super::staging::{Staging, present, source};
 use super::tiles;
 use super::tuning;
-use super::work::{ranked, releases_early};
+use super::work::{Placement, ranked, releases_early};
 use crate::dtype::DType;
 use crate::ir::{Axis, CopyKind, Note, Scope};
 use crate::schedule::Steps;
@@ -89,7 +89,7 @@ pub struct Wgmma {
     pub grid_dependency: i64,
     /// Threads add partial sums of 128 terms up in accumulators of their own, as scales of blocks need it.
     pub promoted: bool,
-    /// Blocks of a packing kernel up to which it uses programmatic dependent launch: one for each multiprocessor.
+    /// Blocks of a packing kernel up to which the GEMM's own may begin beside it: one for each multiprocessor.
     pub early_blocks: i64,
     /// Its blocks ask the second-level cache for A and B before they wait for the kernel in front.
     pub l2_prefetch: bool,
@@ -255,8 +255,8 @@ impl Wgmma {
             w.out_stages = w.store_stages(spec);
         }
         // Kernels of one wave begin beside the one in front of them: on an H200 that takes 0.35 us of 7.2 at 1000^3. Those whose
-        // blocks stay gain nothing (64 products of 512^3 take 4 % longer). Asking for A and B at once takes another 0.15 us, and
-        // as much as 2 us more at 2048^3, where what is needed first comes in turn with everything else.
+        // blocks stay begin behind it. Asking for A and B at once takes another 0.15 us, and as much as 2 us more at 2048^3, where what is needed
+        // first comes in turn with everything else.
         w.grid_dependency = if many { 0 } else { 2 };
         w.early_blocks = i64::from(processors(target));
         w.l2_prefetch = !many && in_bytes((spec.m + spec.n) * spec.k, spec) * spec.products() <= AT_ONCE;
@@ -352,11 +352,15 @@ impl Wgmma {
         if self.grid_dependency == 0 {
             return self;
         }
-        // The kernels that pack operands or add parts up have small blocks.
-        let small = self.routes.contains(&Source::Packed) || self.parts > 1 && !self.adds_in_cluster();
-        let cluster = if self.adds_in_cluster() { self.parts } else { self.cluster.iter().product() };
-        let even = releases_early(self.blocks(spec), self.resident(spec, target), cluster, &target.device());
-        Wgmma { grid_dependency: if small || even { 2 } else { 1 }, ..self }
+        let kernel = Placement {
+            blocks: self.blocks(spec),
+            resident: self.resident(spec, target),
+            cluster: if self.adds_in_cluster() { self.parts } else { self.cluster.iter().product() },
+            packs: self.routes.contains(&Source::Packed),
+        };
+        // The kernels that add parts up have small blocks.
+        let small = self.parts > 1 && !self.adds_in_cluster();
+        Wgmma { grid_dependency: if !small && releases_early(kernel, &target.device()) { 2 } else { 1 }, ..self }
     }
 }
 
@@ -507,8 +511,8 @@ impl Wgmma {
         padding.pad(s, accumulators.block());
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Source::Packed) {
             let (packed, is_transposed) = (&self.source(spec, operand), transposes(operand, spec));
-            let early_blocks = if self.grid_dependency > 0 { self.early_blocks } else { 0 };
-            let packing = Packing { operand, packed, padding, is_transposed, early_blocks };
+            let releasing = if self.grid_dependency > 1 { self.early_blocks } else { 0 };
+            let packing = Packing { operand, packed, padding, is_transposed, releasing };
             match spec.a.bits() < 8 {
                 true => packing.kernel_of_bits(s, spec, accumulators.block()),
                 false => packing.kernel(s, spec, accumulators.block()),
@@ -539,8 +543,7 @@ impl Wgmma {
             shared.keep(s, self.warpgroup_loop());
             return match self.combine {
                 Combine::Cluster => shared.combine(s, Accumulators::of(spec), &padding),
-                // A second kernel that begins early takes longer in a graph: 23.1 us instead of 21.0 for 512x512x16384 on an H100.
-                Combine::Kernel => combine_parts(s, Accumulators::of(spec), &padding, false),
+                Combine::Kernel => combine_parts(s, Accumulators::of(spec), &padding),
             };
         }
         let from_registers = !self.stores_by_tma() && !padding.pads_result();

@@ -29,6 +29,8 @@ pub(super) struct Work {
     pub first: [f64; 2],
     /// Bytes that a k iteration reads and writes in shared memory.
     pub shared_bytes: f64,
+    /// Cycles of a k iteration by the power limit alone; 0 where a recipe does not count them.
+    pub power: f64,
     /// Bytes that a k iteration reads from L2.
     pub l2_bytes: f64,
     /// The share of the device's bytes per cycle from L2 that the recipe reaches with all multiprocessors ([`tuning`]).
@@ -106,6 +108,7 @@ impl Work {
         warps: 0.0,
         first: [0.0, 0.0],
         shared_bytes: 0.0,
+        power: 0.0,
         l2_bytes: 0.0,
         l2_share: 1.0,
         overlap: f64::INFINITY,
@@ -136,7 +139,11 @@ impl Work {
         ];
         let slower = |a: (Limiter, f64), b: (Limiter, f64)| if b.1 > a.1 { b } else { a };
         let (limiter, slowest) = engines.into_iter().fold((Limiter::TensorCores, 0.0), slower);
-        (slowest * overlapped(engines.map(|engine| engine.1 / slowest), self.overlap), limiter)
+        // The power limit lowers the clock of all of them.
+        let power = n * self.power;
+        let most = slowest.max(power);
+        let [a, b, c, d, e] = engines.map(|engine| engine.1 / most);
+        (most * overlapped([a, b, c, d, e, power / most], self.overlap), limiter)
     }
 
     /// The share of the scheduler with most warps, over an even share: six warps are two on two of four schedulers, which take as long as eight.
@@ -181,17 +188,33 @@ impl Work {
     }
 }
 
-/// Whether a kernel triggers the launch of its dependent kernel early (programmatic dependent launch). `resident` blocks fit on a
-/// multiprocessor at a time; `cluster` blocks form a cluster.
+/// The blocks of a kernel, and where they go.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Placement {
+    pub blocks: i64,
+    /// Blocks that fit on a multiprocessor at a time.
+    pub resident: i64,
+    /// Blocks of a cluster.
+    pub cluster: i64,
+    /// Kernels before it pack operands.
+    pub packs: bool,
+}
+
+/// Whether a kernel triggers the launch of its dependent kernel early (programmatic dependent launch).
 ///
-/// The dependent kernel's blocks are placed on the multiprocessors with room. If that is only a part of them, some get two blocks and
-/// others none. So a kernel triggers early if its blocks leave no room, or if they leave half of the multiprocessors free. Measured on an
-/// H100 with and without (no record was kept): 256x2560x2048 NT of f16 in 80 blocks of 128 x 64 by mma.sync 19.9 and 13.0 us, 8x11008x4096 in 86
-/// blocks by wgmma 36.2 and 33.1, 1000^3 in 112 blocks in clusters of four 6.6 and 7.3.
-pub(super) fn releases_early(blocks: i64, resident: i64, cluster: i64, device: &Device) -> bool {
-    let places = device.multiprocessors_in_clusters(cluster).saturating_mul(resident.max(1));
-    let halves = 2 * blocks <= i64::from(device.multiprocessors);
-    10 * blocks >= 9 * places || cluster == 1 && halves
+/// The dependent kernel's blocks are placed on the multiprocessors with room. Where that is room for several of them, some multiprocessors get
+/// several and others none. So a kernel triggers early where its blocks leave enough multiprocessors free, or where one block fills a
+/// multiprocessor and the blocks leave no room. On an H100 with and without: 256x2560x2048 NT of f16 in 80 blocks of 128 x 64 by mma.sync 19.9 and
+/// 13.0 us, 8x11008x4096 in 86 blocks by wgmma 36.2 and 33.1, 1000^3 in 112 blocks in clusters of four 6.6 and 7.3 (no record was kept). Where
+/// several blocks fit, 270x48x13012 NT of s8 in 120 blocks, whose parts a kernel adds up, takes 8.7 us with and 5.4 without, 2632x288x8 NT of
+/// bf16 in 2970 blocks 4.1 and 3.2, 16192x304x33 NT of s8, packed, in 508 blocks by wgmma 13.2 and 11.5 (h100-2026-11-27).
+pub(super) fn releases_early(kernel: Placement, device: &Device) -> bool {
+    let Placement { blocks, resident, cluster, packs } = kernel;
+    let all = i64::from(device.multiprocessors);
+    // Three kernels have room beside each other, or two whose blocks no cluster confines.
+    let leaves_free = 3 * blocks <= all || cluster == 1 && 2 * blocks <= all;
+    let leaves_none = 10 * blocks >= 9 * device.multiprocessors_in_clusters(cluster);
+    leaves_free || resident <= 1 && (packs || leaves_none)
 }
 
 /// Cycles of a launch that programmatic dependent launch hides, of a kernel that begins early and that may let the next one begin early.
@@ -240,13 +263,16 @@ pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
     let once = if work.stays { (waves - 1).max(0) as f64 * work.prologue } else { 0.0 };
     let (tiles, memory) = (work.filling(device) + full + last - once, memory(work, device));
     let together = match work.overlap.is_finite() {
-        true => {
-            let slowest = tiles.max(memory);
-            slowest * overlapped([tiles / slowest, memory / slowest], tuning::MEMORY_OVERLAP)
-        }
+        true => with_memory(tiles, memory),
         false => tiles.max(memory),
     };
     work.launch + together + passes(work, device)
+}
+
+/// Cycles of tiles that overlap with their device memory accesses as far as most kernels do.
+pub(super) fn with_memory(tiles: f64, memory: f64) -> f64 {
+    let slowest = tiles.max(memory);
+    slowest * overlapped([tiles / slowest, memory / slowest], tuning::MEMORY_OVERLAP)
 }
 
 /// Cycles of engines that overlap so well, over those of the slowest, which has 1.
@@ -301,6 +327,19 @@ mod tests {
 
     fn work() -> Work {
         Work { mma: 100.0, latency: 50.0, iterations: 10.0, tiles: 132, warps: 6.0, ..Work::NONE }
+    }
+
+    #[test]
+    fn the_next_kernel_begins_beside_few_blocks_or_blocks_that_fill_the_chip() {
+        let device = Target::sm_90a().device();
+        let released =
+            |blocks, resident, cluster, packs| releases_early(Placement { blocks, resident, cluster, packs }, &device);
+        // A third of 132 multiprocessors, in whatever clusters; half of them without.
+        assert!(released(44, 4, 8, false) && !released(45, 4, 8, false));
+        assert!(released(66, 4, 1, false) && !released(67, 4, 1, false));
+        // Blocks that leave no room, of which one fills a multiprocessor.
+        assert!(released(120, 1, 1, false) && !released(118, 1, 1, false) && !released(264, 2, 1, false));
+        assert!(released(80, 1, 1, true) && !released(80, 2, 1, true));
     }
 
     #[test]

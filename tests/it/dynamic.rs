@@ -249,7 +249,7 @@ fn build_makes_a_kernel_for_each_range() {
     let folder = std::env::temp_dir().join(format!("warploom-ranges-{}", std::process::id()));
     let out = folder.to_str().unwrap();
     let gemm =
-        ["build", "--gemm", "1..=600x256x256", "--dtype", "f16", "--layout", "NT", "--target", "sm_90a", "-o", out];
+        ["build", "--gemm", "1..=600x512x256", "--dtype", "f16", "--layout", "NT", "--target", "sm_90a", "-o", out];
     let table = good(&[&gemm[..], &["--ranges", "3"]].concat());
     let artifact = Artifact::read(&folder).unwrap();
     let _ = std::fs::remove_dir_all(&folder);
@@ -260,7 +260,7 @@ fn build_makes_a_kernel_for_each_range() {
     assert!(sizes[0][0] == 1 && sizes[sizes.len() - 1][1] == 600, "{sizes:?}");
     assert!(sizes.windows(2).all(|pair| pair[0][1] + 1 == pair[1][0]), "{sizes:?}");
     for m in [1, 64, 65, 255, 600] {
-        let shapes = [[m, 256], [256, 256], [m, 256]];
+        let shapes = [[m, 256], [512, 256], [m, 512]];
         let arrays = shapes.each_ref().map(|shape| (DType::F16, &shape[..]));
         let chosen = artifact.choose("gemm", (9, 0), &arrays).unwrap();
         assert!(chosen.kernels.sizes[0].takes(m as i64), "{m}");
@@ -281,7 +281,7 @@ fn build_makes_a_kernel_for_each_range() {
     let measured = good(&[
         "bench",
         "--gemm",
-        "1..=600x256x256",
+        "1..=600x512x256",
         "--dtype",
         "f16",
         "--layout",
@@ -306,9 +306,9 @@ fn build_divides_the_range_of_a_file() {
     std::fs::create_dir_all(&folder).unwrap();
     let (file, out) = (folder.join("mlp.loom"), folder.join("out"));
     let program = "program mlp
-  size M in 1..=600
-  input A f16[M, 256]; input B f16[256, 256]; input bias f16[256]
-  C[i M, j 256] f32 = sum(k 256) f32(A[i, k])*f32(B[j, k])
+  size M in 1..=260
+  input A f16[M, 1024]; input B f16[256, 1024]; input bias f16[256]
+  C[i M, j 256] f32 = sum(k 1024) f32(A[i, k])*f32(B[j, k])
   output D[i M, j 256] f16 = f16(max(C[i, j] + f32(bias[j]), 0))
 target sm_90a
 ";
@@ -322,10 +322,10 @@ target sm_90a
     let artifact = Artifact::read(&out).unwrap();
     let sizes: Vec<_> = artifact.variants.iter().map(|v| &v.kernels.sizes[0]).map(|s| (s.low, s.high)).collect();
     let follow = sizes.windows(2).all(|pair| pair[0].1 + 1 == pair[1].0);
-    assert!(sizes.len() == 3 && follow && sizes[0].0 == 1 && sizes[sizes.len() - 1].1 == 600, "{sizes:?}");
+    assert!(sizes.len() == 3 && follow && sizes[0].0 == 1 && sizes[sizes.len() - 1].1 == 260, "{sizes:?}");
     assert!(table.contains(&format!("mlp_1.._{}", sizes[0].1)), "{table}");
     for m in sizes.iter().flat_map(|(low, high)| [*low, *high]) {
-        let shapes = [vec![m as usize, 256], vec![256, 256], vec![256], vec![m as usize, 256]];
+        let shapes = [vec![m as usize, 1024], vec![256, 1024], vec![256], vec![m as usize, 256]];
         let arrays: Vec<_> = shapes.iter().map(|shape| (DType::F16, &shape[..])).collect();
         let chosen = artifact.choose("mlp", (9, 0), &arrays).unwrap();
         let schedule: Schedule = chosen.schedule.parse().unwrap();

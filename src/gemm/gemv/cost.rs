@@ -55,7 +55,7 @@ impl Gemv {
         let [rows, terms] = self.tile(spec);
         let shared = self.shared(spec);
         let threads = u32::try_from(self.threads()).ok()?;
-        let registers = u32::try_from(self.registers(spec)).ok()?;
+        let registers = u32::try_from(self.registers(spec)).ok().filter(|_| self.has_few_results(spec))?;
         let resident = i64::from(target.occupancy(threads, registers, u32::try_from(shared).ok()?).blocks);
         let tiles = up(large(spec).rows(spec), rows).saturating_mul(spec.products()).saturating_mul(self.parts);
         if resident == 0 || shared > SHARED || tiles > MOST_BLOCKS || self.words(spec) > MOST_OPERANDS {
@@ -115,6 +115,11 @@ impl Gemv {
         let (small, vector) = (large(spec).other(), self.small_vector(spec));
         // A load takes whole registers.
         up(large_elements * bits(large(spec)), 32) + elements / vector * up(vector * bits(small), 32)
+    }
+
+    /// Whether a thread has registers for its results. A kernel for few rows may be asked about more: those of a range of M.
+    fn has_few_results(&self, spec: &GemmSpec) -> bool {
+        self.results(spec) * up(i64::from(spec.acc.bits()), 32) <= MOST_RESULTS
     }
 
     fn registers(&self, spec: &GemmSpec) -> i64 {
@@ -236,11 +241,10 @@ impl Gemv {
     /// Whether a thread has registers for its share, and neither lanes nor rows are mostly beyond the GEMM.
     fn is_sound(&self, spec: &GemmSpec) -> bool {
         let [rows, terms] = self.tile(spec);
-        let words = up(i64::from(spec.acc.bits()), 32);
         let extent = large(spec).rows(spec);
         // What adds slices stores whole rows of lanes.
         let fits = if Self::is_along_k(spec) { rows < 2 * extent.max(LANES) } else { rows <= extent };
-        self.results(spec) * words <= MOST_RESULTS
+        self.has_few_results(spec)
             && self.results(spec) * self.depth(spec) <= MOST_WRITTEN
             && fits
             && terms < 2 * spec.k.max(LANES)

@@ -110,7 +110,7 @@ impl Mma {
         let (name, padding) = (operand.name(), self.padding(spec));
         let is_transposed = transposes(operand, spec);
         let packed = &names.sources[operand as usize];
-        let packing = Packing { operand, packed, padding, is_transposed, early_blocks: 0 };
+        let packing = Packing { operand, packed, padding, is_transposed, releasing: 0 };
         let wide = self.form == OperandForm::Widened;
         let pads = padding.pads_operand(operand);
         let vector = vector(operand, spec);

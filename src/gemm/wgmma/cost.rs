@@ -8,6 +8,9 @@ use crate::gemm::work::{Passes, Work, cycles, memory, operand_bytes, passes, res
 use crate::target::Target;
 use crate::te::GemmSpec;
 
+/// Bytes of a sector, the least that device memory writes.
+const SECTOR: i64 = 32;
+
 impl Wgmma {
     /// Bytes of shared memory of a block.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
@@ -90,38 +93,31 @@ impl Wgmma {
         let (tall, wide) = if self.swap_ab.is_swapped() { (n, m) } else { (m, n) };
         let operands = warpgroups * (tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
         let mma = (2 * m * n * self.bk) as f64 / rate;
+        let shared_bytes = tuning::WGMMA_SHARED * (operands + fetched) as f64;
         let common = Work {
             mma,
             bubble: self.promotion_bubble(mma),
+            latency: tuning::WGMMA_STAGE_LATENCY / (self.stages - 1).max(1) as f64,
+            power: self.power(shared_bytes, fetched as f64, spec, target),
             tiles: self.blocks(spec),
             launch: tuning::WGMMA_LAUNCH,
             prologue: tuning::WGMMA_PROLOGUE + self.cluster_ends(),
-            memory_bytes: result_bytes(spec) + self.operand_reads(spec),
+            memory_bytes: self.stored_bytes(spec) + self.operand_reads(spec),
             memory_share: tuning::MEMORY_SHARE,
             flight_bytes: ((self.stages - 1) * fetched) as f64,
             ..Work::NONE
         };
-        let stages = self.k_stages(spec) as f64;
         if self.pingpong {
-            // Bytes through shared memory are left out: at the widths of ping-pong the MMAs take longer. The prologue and the epilogue of a
-            // warpgroup overlap the MMAs of the other.
-            let iterations = stages * self.warpgroups as f64;
-            // Each warpgroup reads the operand that they share, the second a whole tile later.
-            let again = operand_bytes(spec, self.swap_ab.columns());
-            let memory_bytes = common.memory_bytes + again;
-            // A product of a batch has little that is not in L2 yet.
-            let l2_share = if spec.batch.is_some() { 1.0 } else { tuning::PINGPONG_L2_SHARE };
-            let (bubble, l2_bytes) = (tuning::PINGPONG_BUBBLE, self.l2_bytes(spec));
-            return Work { bubble, iterations, prologue: 0.0, memory_bytes, l2_bytes, l2_share, ..common };
+            return self.in_turns(common, spec);
         }
         let [m, n] = self.block;
         let stored = if self.parts > 1 { bytes(spec.acc) } else { bytes(spec.out) };
         Work {
-            shared_bytes: tuning::WGMMA_SHARED * (operands + fetched) as f64,
+            shared_bytes,
             l2_bytes: self.l2_bytes(spec),
             l2_share: self.l2_share(spec, target),
             overlap: tuning::WGMMA_OVERLAP,
-            iterations: stages,
+            iterations: self.k_stages(spec) as f64 * self.of_short_ring(spec),
             epilogue: match self.adds_in_cluster() {
                 true => sharing_out([m, n], self.parts),
                 false => (m * n * stored) as f64 / tuning::STORE_BYTES,
@@ -132,6 +128,45 @@ impl Wgmma {
             passes: combining(spec, self.parts, self.combine),
             ..common
         }
+    }
+
+    /// The same of warpgroups in ping-pong. Bytes through shared memory are left out: at their widths the MMAs take longer. The prologue and the
+    /// epilogue of a warpgroup overlap the MMAs of the other.
+    fn in_turns(&self, common: Work, spec: &GemmSpec) -> Work {
+        Work {
+            bubble: tuning::PINGPONG_BUBBLE,
+            latency: 0.0,
+            iterations: (self.k_stages(spec) * self.warpgroups) as f64,
+            prologue: 0.0,
+            // Each warpgroup reads the operand that they share, the second a whole tile later.
+            memory_bytes: common.memory_bytes + operand_bytes(spec, self.swap_ab.columns()),
+            l2_bytes: self.l2_bytes(spec),
+            // A product of a batch has little that is not in L2 yet.
+            l2_share: if spec.batch.is_some() { 1.0 } else { tuning::PINGPONG_L2_SHARE },
+            ..common
+        }
+    }
+
+    /// Cycles of a stage by the power limit alone: bytes through shared memory and from L2 take power, which tiles of other forms have more or less of
+    /// for as many MMAs. Idle multiprocessors leave theirs to the others.
+    fn power(&self, shared_bytes: f64, fetched: f64, spec: &GemmSpec, target: &Target) -> f64 {
+        let shared = shared_bytes / f64::from(target.device().shared_bytes_per_cycle);
+        let busy = (self.blocks(spec) as f64 / f64::from(processors(target))).min(1.0);
+        busy * (tuning::WGMMA_SHARED_POWER * shared + fetched / tuning::WGMMA_FETCHED_POWER)
+    }
+
+    /// How much longer the stages of a short ring take: fewer than four do not bridge what varies in the time of a load.
+    fn of_short_ring(&self, spec: &GemmSpec) -> f64 {
+        let missing = self.k_stages(spec).min(tuning::ENOUGH_STAGES) - self.stages;
+        1.0 + tuning::MISSING_STAGE * missing.max(0) as f64
+    }
+
+    /// Bytes of the result in device memory. A row of a panel that TMA stores from inside a sector on writes a sector more: 7008x1084x96 TN of s8
+    /// takes 20.2 us on an H100 in 128 x 128 so, and 18.0 by mma.sync, which stores rows of 512 bytes (h100-2026-11-27).
+    fn stored_bytes(&self, spec: &GemmSpec) -> f64 {
+        let inside = spec.n * bytes(spec.out) % SECTOR != 0;
+        let more = if self.stores_by_tma() && inside { SECTOR as f64 / LINE as f64 } else { 0.0 };
+        result_bytes(spec) * (1.0 + more)
     }
 
     /// Whether device memory decides, not what a multiprocessor does.
@@ -186,7 +221,8 @@ impl Wgmma {
     fn l2_share(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let all = f64::from(processors(target));
         let busy = (self.blocks(spec) as f64).min(all);
-        tuning::WGMMA_L2_SHARE * all / busy * (1.0 - tuning::RAGGED_LOSS * self.raggedness(spec))
+        let even = (tuning::WGMMA_L2_SHARE * all / busy).min(tuning::WGMMA_L2_MOST);
+        even * (1.0 - tuning::RAGGED_LOSS * self.raggedness(spec))
     }
 
     /// Bytes of both operands; an operand that several blocks read counts for more.

@@ -1,0 +1,83 @@
+//! Programmatic dependent launch (PDL) of every kernel of a recommended schedule.
+//!
+//! A recipe says where the next kernel may begin beside one of its own (`grid_dependency=2`). All others get `grid_dependency=1` here, which
+//! places no block before the blocks of the previous kernel have left, and hides a part of the launch. In graphs of launches on an H100
+//! products with kernels that pack or add parts up take 0.2 to 0.7 us less (552x896x38 TN of s8: 5.48 us, so 4.80), others up to 0.4
+//! (255x1792x83 TT of f32: 5.75 and 5.38). Of 46 schedules whose kernels let no other begin beside them, none takes more than 1.006 times as long
+//! with it (h100-2026-11-27/early.md).
+
+use crate::ir::{Axis, Func, LoopKind, Stmt, visit};
+use crate::loom::Schedule;
+use crate::schedule::{Step, Steps};
+use crate::target::Features;
+
+/// The schedule whose kernels all begin early, where its chip knows how. `func` is the program behind its steps.
+pub(super) fn begin_early(mut schedule: Schedule, func: &Func) -> Schedule {
+    if !schedule.target.has(Features::GRID_DEPENDENCY) {
+        return schedule;
+    }
+    let stated = |nest: &&Stmt| func.launches_of(nest).iter().any(|launch| launch.options.grid_dependency.is_some());
+    let blocks = |nest: &Stmt| {
+        let loops = visit::loops(std::slice::from_ref(nest));
+        loops.into_iter().find(|l| matches!(l.kind, LoopKind::Bound { axis: Axis::BlockX, .. })).map(|l| l.var)
+    };
+    let late: Vec<&str> =
+        func.body.iter().filter(|nest| !stated(nest)).filter_map(blocks).map(|var| func.var_name(var)).collect();
+    schedule.steps.extend(late.into_iter().flat_map(launch));
+    schedule
+}
+
+/// The step for the kernel of a loop.
+fn launch(of: &str) -> Vec<Step> {
+    let mut s = Steps::new();
+    s.launch(of).grid_dependency(1);
+    s.finish().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::dtype::DType;
+    use crate::gemm::{Gemm, Kind, recommend};
+    use crate::ir::GridDependency::{Releases, Waits};
+    use crate::lower::lower;
+    use crate::target::Target;
+    use crate::te::Layout;
+
+    /// How the kernels of the recommended schedule overlap with those before and after them: 1, 2, or 0.
+    fn overlaps([m, n, k]: [i64; 3], dtype: DType, layout: Layout, target: &Target) -> Vec<u8> {
+        let schedule = recommend(&Gemm::new(m, n, k).of(dtype).layout(layout), target).unwrap();
+        let lowered = lower(&schedule.scheduled().unwrap(), target).unwrap();
+        let number = |overlap| match overlap {
+            None => 0,
+            Some(Waits) => 1,
+            Some(Releases) => 2,
+        };
+        lowered.kernels.iter().map(|kernel| number(kernel.grid_dependency)).collect()
+    }
+
+    #[test]
+    fn every_kernel_begins_early_where_the_chip_knows_how() {
+        let sizes =
+            [[255, 1792, 83], [59, 256, 10043], [1, 4096, 4096], [8, 2000, 999], [640, 512, 1024], [30, 40, 50]];
+        for (dtype, layout) in [DType::F16, DType::F32, DType::F64, DType::S8].into_iter().zip(Layout::ALL) {
+            for size in sizes {
+                let early = overlaps(size, dtype, layout, &Target::sm_90a());
+                assert!(!early.contains(&0), "{size:?} {dtype} {}: {early:?}", layout.name());
+                let late = overlaps(size, dtype, layout, &Target::sm_80());
+                assert!(late.iter().all(|overlap| *overlap == 0), "{size:?} {dtype} {}: {late:?}", layout.name());
+            }
+        }
+    }
+
+    #[test]
+    fn kernels_that_add_parts_up_begin_behind_the_tiles() {
+        let early = overlaps([59, 256, 10043], DType::F32, Layout::NN, &Target::sm_90a());
+        assert_eq!(early, [1, 1]);
+    }
+
+    #[test]
+    fn the_naive_kernel_stays_as_it_is() {
+        let naive = Kind::Naive.schedule(&Gemm::new(64, 64, 64), &Target::sm_90a()).unwrap();
+        assert!(!naive.to_string().contains("launch"), "{naive}");
+    }
+}
