@@ -146,7 +146,7 @@ pub(super) const WAITING: f64 = 0.8;
 pub(super) const WGMMA_OVERLAP: f64 = 8.0;
 /// Cycles of a k iteration by the power limit alone: so many for each cycle of bytes through shared memory, and one for so many bytes from L2. Of a fit
 /// to 2,517 times of 87 products above 7 us on H100s, by which the first candidate of tiles by wgmma reaches 0.95 of the speed of the fastest,
-/// 0.93 without power; in-sample (h100-2026-11-27/candidates.jsonl).
+/// 0.93 without power and with short rings alike; in-sample (h100-2026-11-27/candidates.jsonl).
 pub(super) const WGMMA_SHARED_POWER: f64 = 1.1;
 pub(super) const WGMMA_FETCHED_POWER: f64 = 256.0;
 /// Cycles from a load of a stage to its arrival, which the other stages of the ring hide. Of the same fit.
