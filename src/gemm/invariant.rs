@@ -163,10 +163,7 @@ impl Order {
         let tiles = Tiles::in_order(spec, target, self.parts, self.terms).into_iter();
         let tiles = tiles.map(|(cycles, t)| (cycles, Recipe::Tiles(t)));
         let mut all: Vec<(f64, Recipe)> = pipelined.map(|(cycles, p)| (cycles, Recipe::Pipelined(p))).collect();
-        // The models of both recipes are compared where a chip has no room for the slices of the first, as without an order.
-        if all.is_empty() || !Pipelined::slices_fit(target) {
-            all.extend(warp_tiles.map(|(cycles, w)| (tuning::WARP_TILES_SLOWER * cycles, Recipe::WarpTiles(w))));
-        }
+        all.extend(warp_tiles.map(|(cycles, w)| (tuning::WARP_TILES_SLOWER * cycles, Recipe::WarpTiles(w))));
         all.extend(tiles);
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         all

@@ -1,15 +1,18 @@
-//! The recipe for products of f32 on chips with asynchronous copies: tiles of 16 x 8 elements a thread, copies one
+//! The recipe for products of f32 on chips with asynchronous copies: tiles of 64 to 128 elements a thread, copies one
 //! or two tiles ahead in shared memory, and operands one step of k ahead in registers.
 //!
-//! Eight warps of a block have a tile of 64 x 64 of C each, or share one: *slices* of warps then take turns along k, and
+//! A thread has vectors of four rows and of four columns of C, in one of seven shapes from 8 x 8 to 16 x 8, so that tiles have the sides that C
+//! asks for. Four or eight warps of a block share its tile, or *slices* of them take turns along k, and
 //! the block adds their accumulators up in shared memory, in a fixed order. Operands lie in shared memory with k outermost. One
-//! whose rows run along k is turned word by word on its way there; on the long side of a tile that would cost more than a
-//! pass of its own through device memory (*packing*). Copies of 4 or 8 bytes load rows that are not aligned to 16. A product that the
+//! whose rows run along k is turned word by word on its way there; where that would cost more than a
+//! pass of its own through device memory, it is packed. Copies of 4 or 8 bytes load rows that are not aligned to 16. A product that the
 //! tiles do not divide is padded: with zeros that the copies fill in, or while an operand is packed; its epilogue stores tiles through
 //! shared memory. Where there are few tiles, blocks divide k (split-K).
 //!
 //! What decides the speed is which registers the multiply-adds read: consecutive ones share an operand (`zigzag`), and
 //! the lanes of a warp are dealt out to rows and columns by turns, so that two lanes in four read the same vector.
+
+pub(super) mod cost;
 
 use super::adapt::epilogue_in_copies;
 use super::epilogue::{Accumulators, digits, row_vector, store_rows};
@@ -17,17 +20,11 @@ use super::grid::bind_blocks;
 use super::operand::{Operand, up};
 use super::packing::Packing;
 use super::padding::Padding;
-use super::parts::numbers;
-use super::simt::cost::memory_bytes;
-use super::split::{Combine, Split, combine_parts, combine_slices, combining};
+use super::split::{Split, combine_parts, combine_slices};
 use super::staging::{Staging, divide_among_threads, fuse_all, present, source};
-use super::tiles;
-use super::tuning;
-use super::work::{Work, cycles};
-use crate::dtype::DType;
 use crate::ir::{Axis, CopyKind, Index, Note, Scope};
 use crate::schedule::{IndexMap, Steps};
-use crate::target::{Features, Target};
+use crate::target::{LANES, Target};
 use crate::te::GemmSpec;
 
 /// What the recipe decided.
@@ -35,6 +32,8 @@ use crate::te::GemmSpec;
 pub struct Pipelined {
     /// Warps of a slice, along rows and columns of C.
     pub warps: [i64; 2],
+    /// Vectors of four rows and of four columns of C that a thread has.
+    pub vectors: [i64; 2],
     /// Slices of warps that take turns along k.
     pub slices: i64,
     /// Parts of k that blocks of their own sum over; a second kernel adds them.
@@ -45,6 +44,8 @@ pub struct Pipelined {
     pub slots: i64,
     /// How A and B come into shared memory.
     pub routes: [Route; 2],
+    /// Blocks that are resident on a multiprocessor: ptxas leaves registers for as many.
+    pub resident: i64,
 }
 
 /// How an operand comes into shared memory.
@@ -60,73 +61,16 @@ pub enum Route {
     Packed,
 }
 
-/// Rows and columns of a warp's tile.
-const WARP: i64 = 64;
+/// Rows and columns of C of a warp whose threads have a vector of each.
+const WARP: [i64; 2] = [16, 32];
 /// Words behind the rows of a turned operand in shared memory.
 const PAD: i64 = 4;
-/// Warps of a block.
-const WARPS: i64 = 8;
-/// Threads of a block.
-const THREADS: i64 = 32 * WARPS;
-
-/// k iterations of a part at least.
-const LEAST_ITERATIONS: i64 = 16;
-
-/// Multiply-adds from which on padding is left to a pass of its own: the copies of the tiles then ask for no bounds.
-const LARGE: i64 = 1 << 34;
 
 impl Pipelined {
-    /// The cheapest tiles; `None` where the product is not one of f32 alone, the chip has no asynchronous copies or too little
-    /// shared memory, or half of a large chip would have nothing to do.
+    /// The cheapest tiles; `None` where the product is not one of f32 alone, the chip has no asynchronous copies, a sum has fewer than 32
+    /// terms, or half of the chip would have nothing to do.
     pub fn choose(spec: &GemmSpec, target: &Target) -> Option<Pipelined> {
         Pipelined::candidates(spec, target).first().map(|(_, p)| *p)
-    }
-
-    /// All tiles that suit the product and fit on the chip, with what the model takes them to cost, the cheapest first.
-    pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<(f64, Pipelined)> {
-        let f32_alone = [spec.a, spec.b, spec.acc, spec.out].iter().all(|d| *d == DType::F32);
-        if !f32_alone || !target.has(Features::CP_ASYNC) || spec.k < 32 {
-            return Vec::new();
-        }
-        let all = [1, 2, 4, 8]
-            .into_iter()
-            .flat_map(|slices| tiles::arrangements(WARPS / slices, [WARP; 2]).map(move |warps| (warps, slices)));
-        let device = target.device();
-        let multiprocessors = i64::from(device.multiprocessors);
-        let candidates = all.flat_map(|(warps, slices)| {
-            // A turned operand, or one in pieces, may be packed too.
-            [[false, false], [false, true], [true, false], [true, true]]
-                .map(|pack| Pipelined::of(spec, warps, slices, pack))
-        });
-        let candidates = candidates.flat_map(|p| p.split(spec, multiprocessors));
-        let fits = |p: &Pipelined| {
-            p.shared() <= i64::from(target.limits.shared_optin) && p.fills(spec, multiprocessors) && !p.spills(spec)
-        };
-        let mut fitting: Vec<_> = candidates.filter(fits).map(|p| (cycles(&p.work(spec), &device), p)).collect();
-        fitting.sort_by(|a, b| a.0.total_cmp(&b.0));
-        fitting
-    }
-
-    /// These tiles, and the same in parts of k where the tiles alone leave multiprocessors without one.
-    fn split(self, spec: &GemmSpec, multiprocessors: i64) -> impl Iterator<Item = Pipelined> {
-        let suits = move |parts: i64| {
-            let long = spec.k / parts >= LEAST_ITERATIONS * self.terms * self.slices;
-            parts == 1 || long && self.tiles(spec).saturating_mul(parts) <= 2 * multiprocessors
-        };
-        numbers(spec, 1).filter(move |parts| suits(*parts)).map(move |parts| Pipelined { parts, ..self })
-    }
-
-    /// Whether ptxas runs out of registers: a thread with a whole tile turns both operands under conditions (652x1838x400 NT).
-    fn spills(&self, spec: &GemmSpec) -> bool {
-        let turns = |operand: Operand| {
-            self.routes[operand as usize] == Route::Turned && self.padding(spec).pads_operand(operand)
-        };
-        self.slices == 1 && Operand::BOTH.into_iter().all(turns)
-    }
-
-    /// Whether half of the multiprocessors have a tile.
-    fn fills(&self, spec: &GemmSpec, multiprocessors: i64) -> bool {
-        self.tiles(spec).saturating_mul(self.parts) >= multiprocessors - multiprocessors / 2
     }
 
     /// Bytes of shared memory of a block: the ring of stages, or the accumulators of all slices, which take its place. 16 bytes keep the
@@ -138,44 +82,38 @@ impl Pipelined {
         4 * ring.max(gathered)
     }
 
-    /// Whether a chip has shared memory for the accumulators of several slices, which all tiles of the recipe need alike.
-    pub(super) fn slices_fit(target: &Target) -> bool {
-        4 * WARPS * WARP * WARP <= i64::from(target.limits.shared_optin)
-    }
-
     /// These tiles, slices and routes, with stages that suit them. Slices are few rounds of the loop: three short stages are
     /// written out as half the instructions of two long ones, which the cache of instructions does not hold in time, and
     /// copies have two rounds to arrive (1024x512x2048: 45.5 us for 51.4; 1000^3: 44.8 for 52.0).
-    pub fn new(warps: [i64; 2], slices: i64, routes: [Route; 2]) -> Pipelined {
+    pub fn new(warps: [i64; 2], vectors: [i64; 2], slices: i64, routes: [Route; 2]) -> Pipelined {
         let (terms, slots) = if slices > 1 { (4, 3) } else { (8, 2) };
-        Pipelined { warps, slices, parts: 1, terms, slots, routes }
+        Pipelined { warps, vectors, slices, parts: 1, terms, slots, routes, resident: 1 }
     }
 
-    fn of(spec: &GemmSpec, warps: [i64; 2], slices: i64, pack: [bool; 2]) -> Pipelined {
-        let mut p = Pipelined::new(warps, slices, [Route::Vectors; 2]);
-        for operand in Operand::BOTH {
-            let padded = p.padding(spec).pads_operand(operand);
-            p.routes[operand as usize] = if pack[operand as usize] || padded && volume(spec) >= LARGE {
-                Route::Packed
-            } else if operand.along_k(spec) {
-                Route::Turned
-            } else if operand.is_aligned(spec) {
-                Route::Vectors
-            } else {
-                Route::Pieces
-            };
-        }
-        p
+    /// The tiles in words: `pipelined 128x256 of 16x8 a thread, split-K by 3, A turned, B packed`.
+    pub(super) fn name(&self) -> String {
+        let ([m, n], [rows, columns]) = (self.block(), self.vectors.map(|v| 4 * v));
+        let some = |number: i64, words: String| if number > 1 { words } else { String::new() };
+        let slices = some(self.slices, format!(", {} slices", self.slices));
+        let parts = some(self.parts, format!(", split-K by {}", self.parts));
+        let route = |operand: Operand| match self.routes[operand as usize] {
+            Route::Vectors => String::new(),
+            Route::Pieces => format!(", {} in pieces", operand.name()),
+            Route::Turned => format!(", {} turned", operand.name()),
+            Route::Packed => format!(", {} packed", operand.name()),
+        };
+        let [a, b] = Operand::BOTH.map(route);
+        format!("pipelined {m}x{n} of {rows}x{columns} a thread{slices}{parts}{a}{b}")
     }
 
     /// Rows and columns of C of a block.
     pub fn block(&self) -> [i64; 2] {
-        self.warps.map(|w| w * WARP)
+        [0, 1].map(|d| self.warps[d] * self.vectors[d] * WARP[d])
     }
 
     /// Threads of a block.
     pub fn threads(&self) -> i64 {
-        THREADS
+        LANES * self.warps[0] * self.warps[1] * self.slices
     }
 
     fn tiles(&self, spec: &GemmSpec) -> i64 {
@@ -193,43 +131,19 @@ impl Pipelined {
         Split { parts: self.parts, slices: self.slices }
     }
 
-    /// What the GEMM asks of the device in these tiles.
-    pub(super) fn work(&self, spec: &GemmSpec) -> Work {
-        let [m, n, k] = [spec.m, spec.n, spec.k].map(|x| x as f64);
-        let (mut words, mut vectors, mut passes) = (0.0, 0.0, combining(spec, self.parts, Combine::Kernel));
-        for operand in Operand::BOTH {
-            let copied = (self.block()[operand as usize] * self.slices) as f64 / THREADS as f64;
-            match self.routes[operand as usize] {
-                Route::Turned => words += copied,
-                Route::Pieces => words += copied / (operand.piece(spec) / 4) as f64,
-                Route::Vectors | Route::Packed => vectors += copied / 4.0,
-            }
-            if self.routes[operand as usize] == Route::Packed {
-                passes.kernels += 1.0;
-                passes.memory_bytes += 8.0 * [m, n][operand as usize] * k;
-            }
-        }
-        Work {
-            issue: tuning::PIPELINED_SLOWER
-                * (tuning::PIPELINED_STEP
-                    + tuning::PIPELINED_WORDS * words * words
-                    + tuning::PIPELINED_VECTOR * vectors),
-            iterations: k / (self.slices * self.parts) as f64,
-            launch: tuning::PIPELINED_LAUNCH,
-            prologue: tuning::PIPELINED_EDGES,
-            epilogue: self.block().iter().product::<i64>() as f64 * 4.0 / tuning::STORE_BYTES,
-            overlap: tuning::SIMT_OVERLAP,
-            memory_share: tuning::MEMORY_SHARE,
-            memory_bytes: memory_bytes(spec),
-            flight_bytes: f64::INFINITY,
-            tiles: self.tiles(spec) * self.parts,
-            passes,
-            ..Work::NONE
-        }
+    /// Elements of an operand that a thread copies at once: as many as its rows are aligned to, and as leave each thread a copy.
+    fn vector(&self, spec: &GemmSpec, operand: Operand) -> i64 {
+        let most = match self.routes[operand as usize] {
+            Route::Turned => 1,
+            Route::Pieces => operand.piece(spec) / 4,
+            Route::Vectors | Route::Packed => 4,
+        };
+        let each = self.block()[operand as usize] * self.terms * self.slices / self.threads();
+        most.min(1 << each.max(1).trailing_zeros())
     }
 
     /// Whether C passes through shared memory on its way out of registers, so that what is beyond it is not stored: stores at the edge, each
-    /// under its own condition, would take the registers of a thread that holds a whole tile (160 to 2,500 bytes of them spilled).
+    /// under its own condition, would take the registers of a thread that holds a whole tile (160 to 2,500 bytes of 16 x 8 elements spilled).
     fn crops(&self, spec: &GemmSpec) -> bool {
         self.padding(spec).pads_result() && self.slices == 1 && self.parts == 1
     }
@@ -259,7 +173,7 @@ impl Pipelined {
                 1 => ("C", padding.written(), "", row_vector(spec)),
                 _ => ("parts", "parts", "xp", 4),
             };
-            combine_slices(&mut s, [whole, written, "C_c"], "j0", own, [THREADS, vector]);
+            combine_slices(&mut s, [whole, written, "C_c"], "j0", own, [self.threads(), vector]);
             if self.parts == 1 {
                 padding.crop(&mut s);
             }
@@ -278,7 +192,8 @@ impl Pipelined {
 
     /// The loops of the tiles, of the accumulators in registers, and of what stores these.
     fn nest(&self, s: &mut Steps, spec: &GemmSpec) {
-        let ([wi, wj], [bm, bn], split) = (self.warps, self.block(), self.division());
+        let ([wi, wj], [gi, gj], [bm, bn]) = (self.warps, self.vectors, self.block());
+        let split = self.division();
         let [ks, us] = split.slice();
         split.cut(s, self.terms);
         let crops = self.crops(spec);
@@ -289,16 +204,22 @@ impl Pipelined {
             }
             (false, false) => s.cache_write("C", "C", Scope::Local, "C_r"),
         };
-        s.split("i", [4, wi, 2, 2, 4], ["i0", "ig", "iw", "il", "im", "ie"]);
-        s.split("j", [2, wj, 2, 2, 2, 4], ["j0", "jg", "jw", "jl", "jm", "jn", "je"]);
+        s.split("i", [gi, wi, 2, 2, 4], ["i0", "ig", "iw", "il", "im", "ie"]);
+        s.split("j", [gj, wj, 2, 2, 2, 4], ["j0", "jg", "jw", "jl", "jm", "jn", "je"]);
         let threads = [ks, "iw", "jw", "jl", "il", "jm", "im", "jn"];
         let registers = ["k0", "k1", "ig", "ie", "jg", "je"];
         s.reorder(present([split.part(), "i0", "j0"].into_iter().chain(threads).chain(registers)));
-        bind_blocks(s, ("i0", up(spec.m, bm)), ("j0", up(spec.n, bn)));
+        // Adjacent blocks share the larger operand, which is then read from device memory once.
+        let (rows, columns) = (("i0", up(spec.m, bm)), ("j0", up(spec.n, bn)));
+        let [slow, fast] = if spec.m < spec.n { [columns, rows] } else { [rows, columns] };
+        bind_blocks(s, slow, fast);
+        if self.resident > 1 {
+            s.launch("j0").min_blocks(self.resident);
+        }
         let own = if self.parts > 1 { "up" } else { "" };
         s.reverse_compute_at("C_r", "j0").made(present([us, own, "u", "v"]));
-        s.split_all("u", [4, wi, 2, 2, 4], ["ug", "uw", "ul", "um", "ue"]);
-        s.split_all("v", [2, wj, 2, 2, 2, 4], ["vg", "vw", "vl", "vm", "vn", "ve"]);
+        s.split_all("u", [gi, wi, 2, 2, 4], ["ug", "uw", "ul", "um", "ue"]);
+        s.split_all("v", [gj, wj, 2, 2, 2, 4], ["vg", "vw", "vl", "vm", "vn", "ve"]);
         let copying = [us, "uw", "vw", "vl", "ul", "vm", "um", "vn"];
         let registers = if crops { ["ue", "vg", "ve", ""] } else { ["ug", "ue", "vg", "ve"] };
         let turns = if crops { "ug" } else { "" };
@@ -310,7 +231,7 @@ impl Pipelined {
         // Accumulators that pass through shared memory, a quarter of the rows at a time, or that are added up there, are stored as vectors.
         s.vectorize("ve").transform_layout("C_r", self.layout());
         if crops {
-            store_rows(s, spec, turns, "", THREADS);
+            store_rows(s, spec, turns, "", self.threads());
             // Rows of a warp that are four apart use different banks.
             s.storage_align("C_s", 0, bn, 4);
             self.padding(spec).crop(s);
@@ -319,8 +240,8 @@ impl Pipelined {
 
     /// The layout of the accumulators: digits of their rows and columns, after the slice.
     fn layout(&self) -> IndexMap {
-        let [ti, tj] = self.lanes();
-        let both = |i: Index, j: Index| [digits(i, [4, ti, 4]), digits(j, [2, tj, 4])].concat();
+        let ([ti, tj], [gi, gj]) = (self.lanes(), self.vectors);
+        let both = |i: Index, j: Index| [digits(i, [gi, ti, 4]), digits(j, [gj, tj, 4])].concat();
         match self.division().dims() {
             [] => IndexMap::new(["i", "j"], |[i, j]| both(i, j)),
             [_] => IndexMap::new(["s", "i", "j"], |[s, i, j]| [vec![s], both(i, j)].concat()),
@@ -351,15 +272,22 @@ impl Pipelined {
             Route::Turned if self.slices > 1 => {
                 s.split(&second, [(self.slices * self.terms).min(16)], [&high, &low]).reorder([&high, &first, &low]);
                 s.fuse([&high, &first], &group).fuse([&group, &low], &fused);
-                s.split(&fused, [THREADS], [&outer, &thread]);
+                s.split(&fused, [self.threads()], [&outer, &thread]);
             }
             Route::Turned => {
-                s.fuse([&first, &second], &fused).split(&fused, [THREADS], [&outer, &thread]);
+                s.fuse([&first, &second], &fused).split(&fused, [self.threads()], [&outer, &thread]);
             }
             Route::Vectors | Route::Packed | Route::Pieces => {
-                let vector = if route == Route::Pieces { operand.piece(spec) / 4 } else { 4 };
+                let vector = self.vector(spec, operand);
                 let made = [outer, thread.clone(), element.clone()];
-                divide_among_threads(s, [&first, &second], &fused, THREADS, vector, made);
+                let mut loops = [&first, &second];
+                if self.vectors[operand as usize].count_ones() > 1 {
+                    // Indices then divide by powers of two.
+                    s.split(&second, [4 * t], [&high, &low]).reorder([&high, &first, &low]);
+                    s.fuse([&high, &first], &group);
+                    loops = [&group, &low];
+                }
+                divide_among_threads(s, loops.map(String::as_str), &fused, self.threads(), vector, made);
                 s.vectorize(&element);
             }
         }
@@ -381,51 +309,83 @@ impl Pipelined {
     }
 }
 
-fn volume(spec: &GemmSpec) -> i64 {
-    spec.m.saturating_mul(spec.n).saturating_mul(spec.k)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dtype::DType;
     use crate::te::Layout;
 
+    const WHOLE: [i64; 2] = [4, 2];
+
+    fn all(m: i64, n: i64, k: i64, layout: Layout, target: Target) -> impl Iterator<Item = Pipelined> {
+        Pipelined::candidates(&GemmSpec::of(m, n, k, DType::F32, layout), &target).into_iter().map(|(_, p)| p)
+    }
+
     fn choice(m: i64, n: i64, k: i64, layout: Layout) -> Option<([i64; 2], i64, [Route; 2])> {
-        let p = Pipelined::choose(&GemmSpec::of(m, n, k, DType::F32, layout), &Target::sm_90a())?;
-        Some((p.block(), p.slices, p.routes))
+        all(m, n, k, layout, Target::sm_90a()).next().map(|p| (p.block(), p.slices, p.routes))
     }
 
     #[test]
     fn the_turned_operand_is_on_the_short_side_or_packed() {
         use Route::{Packed, Turned, Vectors};
-        assert_eq!(choice(4096, 4096, 4096, Layout::NN), Some(([128, 256], 1, [Turned, Vectors])));
-        assert_eq!(choice(4096, 4096, 4096, Layout::TT), Some(([256, 128], 1, [Vectors, Turned])));
-        assert_eq!(choice(4096, 4096, 4096, Layout::NT), Some(([128, 256], 1, [Turned, Packed])));
+        assert_eq!(choice(2048, 2048, 2048, Layout::NN), Some(([128, 256], 1, [Turned, Vectors])));
+        assert_eq!(choice(2048, 2048, 2048, Layout::TT), Some(([256, 128], 1, [Vectors, Turned])));
+        assert_eq!(choice(4096, 4096, 4096, Layout::NT), Some(([128, 256], 1, [Packed, Packed])));
         assert_eq!(choice(4096, 4096, 4096, Layout::TN).map(|c| c.2), Some([Vectors, Vectors]));
     }
 
     #[test]
     fn few_tiles_share_their_sums_out() {
         assert_eq!(choice(1024, 1024, 1024, Layout::NN).map(|c| (c.0, c.1)), Some(([64, 128], 4)));
-        assert_eq!(choice(1024, 512, 2048, Layout::NN).map(|c| (c.0, c.1)), Some(([64, 64], 8)));
-        assert_eq!(choice(256, 256, 256, Layout::NN), None);
+        assert_eq!(choice(1024, 512, 2048, Layout::TT).map(|c| (c.0, c.1)), Some(([64, 64], 8)));
+        assert!(all(4608, 128, 9280, Layout::TN, Target::sm_90a()).next().is_some_and(|p| p.parts > 1));
+        // No 66 of 132 multiprocessors have a tile, in whatever parts of 64 terms.
+        assert_eq!(choice(64, 64, 256, Layout::NN), None);
     }
 
     #[test]
-    fn ragged_products_are_packed_with_padding() {
-        let (_, _, routes) = choice(4095, 4097, 4099, Layout::NN).unwrap();
-        assert_eq!(routes, [Route::Packed, Route::Packed]);
-        // Rows of 1000 floats are aligned, and this product is not large.
-        assert_eq!(choice(1000, 1000, 1000, Layout::NN).map(|c| c.2), Some([Route::Turned, Route::Vectors]));
+    fn tiles_have_the_sides_that_a_result_asks_for() {
+        // 209 rows are seven times 32 nearly, and 208 and one row of any other side.
+        let sides: Vec<i64> =
+            all(209, 13040, 7421, Layout::TN, Target::sm_90a()).take(8).map(|p| p.block()[0]).collect();
+        assert!(sides.iter().all(|rows| up(209, *rows) * rows <= 240), "{sides:?}");
+        // Half of a tile of 64 rows at most lies beyond C, if no smaller one would do.
+        for p in all(70, 9000, 2048, Layout::NN, Target::sm_90a()) {
+            assert!(p.block()[0] <= 128, "{p:?}");
+        }
     }
 
     #[test]
-    fn slices_whose_sums_do_not_fit_are_no_choice() {
-        let on = |target| Pipelined::candidates(&GemmSpec::of(1024, 1024, 1024, DType::F32, Layout::NN), &target);
-        assert!(on(Target::sm_90()).iter().any(|(_, p)| p.slices > 1));
-        for target in [Target::sm_86(), Target::sm_89()] {
-            assert!(!Pipelined::slices_fit(&target));
-            assert!(on(target).iter().all(|(_, p)| p.slices == 1));
+    fn copies_of_unaligned_rows_are_pieces_or_packed() {
+        use Route::{Packed, Pieces, Turned, Vectors};
+        let routes = |m, n, k, layout| all(m, n, k, layout, Target::sm_90a()).map(|p| p.routes).collect::<Vec<_>>();
+        let odd = routes(4095, 4097, 4099, Layout::TN);
+        assert!([[Pieces, Pieces], [Pieces, Packed], [Packed, Packed]].iter().all(|r| odd.contains(r)));
+        let even = routes(4096, 4096, 4096, Layout::TN);
+        assert!(even.iter().all(|r| *r == [Vectors, Vectors]));
+        assert!(
+            routes(1000, 1000, 1000, Layout::NN).iter().all(|r| r[1] == Vectors && [Turned, Packed].contains(&r[0]))
+        );
+    }
+
+    #[test]
+    fn every_block_has_whole_copies_and_room() {
+        for (target, [m, n, k]) in
+            [Target::sm_80(), Target::sm_86(), Target::sm_89(), Target::sm_90a()].into_iter().flat_map(|target| {
+                [[1024, 1024, 1024], [4095, 4097, 4099], [33, 5000, 777], [4608, 128, 9280]].map(|size| (target, size))
+            })
+        {
+            for layout in Layout::ALL {
+                let spec = GemmSpec::of(m, n, k, DType::F32, layout);
+                for p in all(m, n, k, layout, target) {
+                    assert!(p.shared() <= i64::from(target.limits.shared_optin) && p.resident >= 1, "{p:?}");
+                    assert!([128, 256].contains(&p.threads()), "{p:?}");
+                    for operand in Operand::BOTH {
+                        let elements = p.block()[operand as usize] * p.terms * p.slices;
+                        assert_eq!(elements % (p.threads() * p.vector(&spec, operand)), 0, "{p:?} {operand:?}");
+                    }
+                }
+            }
         }
     }
 
@@ -433,10 +393,20 @@ mod tests {
     fn tiles_that_reach_beyond_c_leave_through_shared_memory() {
         let steps = |m, n| {
             let spec = GemmSpec::of(m, n, 4096, DType::F32, Layout::NN);
-            Pipelined::new([2, 4], 1, [Route::Turned, Route::Vectors]).steps(&spec).to_string()
+            Pipelined::new([2, 4], WHOLE, 1, [Route::Turned, Route::Vectors]).steps(&spec).to_string()
         };
         assert!(steps(4000, 4096).contains("C_pad shared -> C_s") && steps(4096, 4100).contains("C_pad shared -> C_s"));
         assert!(!steps(4096, 4096).contains("C_pad"));
+    }
+
+    #[test]
+    fn blocks_next_to_each_other_share_the_larger_operand() {
+        let bound = |m, n| {
+            let spec = GemmSpec::of(m, n, 4096, DType::F32, Layout::NN);
+            let steps = Pipelined::new([2, 4], WHOLE, 1, [Route::Turned, Route::Vectors]).steps(&spec).to_string();
+            steps.contains("bind i0 blockIdx.x")
+        };
+        assert!(bound(256, 8192) && !bound(8192, 256) && !bound(4096, 4096));
     }
 
     #[test]

@@ -38,11 +38,7 @@ impl Recipe {
             Recipe::Wgmma(w) => tiled("wgmma", w.block, w.parts, w.combine) + form(w) + &sharing(w),
             Recipe::Mma(m) => tiled("mma", m.block, m.parts, m.combine),
             Recipe::Wmma(w) => tiled("wmma", w.block, 1, Combine::Kernel),
-            Recipe::Pipelined(p) => {
-                let [m, n] = p.block();
-                let split = if p.parts > 1 { format!(", split-K by {}", p.parts) } else { String::new() };
-                format!("pipelined {m}x{n}, {} slices{split}", p.slices)
-            }
+            Recipe::Pipelined(p) => p.name(),
             Recipe::WarpTiles(w) => {
                 let ([m, n], Split { parts, slices }) = (w.block(), w.split);
                 format!("warp tiles {m}x{n}, {parts} parts of {slices} slices")

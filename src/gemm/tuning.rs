@@ -25,7 +25,7 @@ pub(super) const MEMORY_SHARE: f64 = 0.9;
 pub(super) const STORE_BYTES: f64 = 40.0;
 /// The launches of a kernel that adds up parts and of one that packs for tensor cores, over the device's: 2000 cycles. Near the fit; with 3200 for
 /// the former, the times of split-K below 12 us were 13 to 22 % too long by mma.sync and wgmma, too. With 1600, as every kernel begins early, 1024x512x2048
-/// NN of f32 would be split, which takes 50.7 us on an H100, 45.4 in one kernel (h100-2026-11-27).
+/// NN of f32 was split by an earlier model, which takes 50.7 us on an H100, 45.4 in one kernel (no record was kept).
 pub(super) const COMBINING_LAUNCH: f64 = 0.5;
 pub(super) const PACKING_LAUNCH: f64 = 0.5;
 /// The share of the bytes from L2 that a kernel reaches that adds up parts: 49 of 61 a cycle. Of the fit, in which it matters little.
@@ -123,16 +123,30 @@ pub(super) const SIMT_BARRIER: f64 = 40.0;
 /// Candidates of ordinary code whose cycles differ by less are alike. An estimate.
 pub(super) const SIMT_ALIKE: f64 = 1.03;
 
-/// Cycles of a k step of eight warps of 64 x 64: 256 of multiply-adds, and what was measured at 4096^3.
-pub(super) const PIPELINED_STEP: f64 = 286.0;
-/// Cycles that a k step takes longer for the words that a thread copies in it, squared (0.5 and 1.5 words were measured), and for a
-/// vector.
-pub(super) const PIPELINED_WORDS: f64 = 12.0;
-pub(super) const PIPELINED_VECTOR: f64 = 8.0;
-/// How much longer k steps take than these figures say at the clock of the fit, cycles of the launch, and before the first k step. Of the fit.
-pub(super) const PIPELINED_SLOWER: f64 = 0.95;
-pub(super) const PIPELINED_LAUNCH: f64 = 2385.0;
-pub(super) const PIPELINED_EDGES: f64 = 3540.0;
+/// Cycles of a scheduler for a load of a vector from shared memory to registers, by pipelined tiles, and for a copy of 4 or 8 bytes and of 16 with
+/// their share of addresses and bounds. Of a fit to 518 times of 38 products on an H100, as the figures below
+/// (h100-2026-11-27/candidates.jsonl). By these times, the first candidate of the model reaches 0.98 of the speed of the fastest of 8 to 40
+/// for 21 of them, at the geometric mean; in-sample.
+pub(super) const PIPELINED_LOAD: f64 = 2.4;
+pub(super) const PIPELINED_WORD: f64 = 7.3;
+pub(super) const PIPELINED_VECTOR: f64 = 6.2;
+/// The cycles of the issue slots over those that these figures say, at the clock of the fit, and how many more there are where blocks are resident
+/// beside each other; and the cycles of a warp that has its scheduler for itself: it waits for its own results. Of the fit.
+pub(super) const PIPELINED_ISSUE: f64 = 0.869;
+pub(super) const PIPELINED_BESIDE: f64 = 1.052;
+pub(super) const PIPELINED_LATENCY: f64 = 1.38;
+/// Cycles of a multiprocessor's shared memory for a vector of each lane of a warp: of four different vectors of A, and of eight of B. Of the fit.
+pub(super) const PIPELINED_WAVEFRONTS: [f64; 2] = [1.33, 1.7];
+/// Cycles of a stage for its barrier and its first loads, of the launch, and before the first k step. Of the fit.
+pub(super) const PIPELINED_STAGE: f64 = 19.4;
+pub(super) const PIPELINED_LAUNCH: f64 = 1640.0;
+pub(super) const PIPELINED_EDGES: f64 = 2310.0;
+/// The share of the bytes from L2 that copies reach, and how well the engines of a multiprocessor overlap. Of the fit.
+pub(super) const PIPELINED_L2_SHARE: f64 = 0.514;
+pub(super) const PIPELINED_OVERLAP: f64 = 4.35;
+/// Registers of a thread besides accumulators and fragments. 43 of 1,200 kernels spill where as many blocks are asked for as fit by this figure, none
+/// with the conditions of [`super::pipelined`].
+pub(super) const PIPELINED_REGISTERS: i64 = 24;
 
 /// Cycles of a block by wgmma before its first MMA: the first TMA loads. Of the fit.
 pub(super) const WGMMA_PROLOGUE: f64 = 1320.0;

@@ -55,18 +55,26 @@ fn recommended_schedules_compute_matrix_products() {
 /// divide the product.
 #[test]
 fn pipelined_tiles_compute_matrix_products() {
-    use Route::{Packed, Turned, Vectors};
+    use Route::{Packed, Pieces, Turned, Vectors};
+    let whole = [4, 2];
     let cases = [
-        ((64, 128, 40), Layout::NN, [1, 2], 4, [Turned, Vectors]),
-        ((64, 64, 128), Layout::NT, [1, 1], 8, [Turned, Packed]),
-        ((61, 68, 72), Layout::TN, [1, 1], 8, [Vectors, Vectors]),
-        ((128, 256, 24), Layout::TN, [2, 4], 1, [Vectors, Vectors]),
-        ((250, 67, 43), Layout::TT, [4, 2], 1, [Packed, Packed]),
+        ((64, 128, 40), Layout::NN, [1, 2], whole, 4, [Turned, Vectors]),
+        ((64, 64, 128), Layout::NT, [1, 1], whole, 8, [Turned, Packed]),
+        ((61, 68, 72), Layout::TN, [1, 1], whole, 8, [Vectors, Vectors]),
+        ((128, 256, 24), Layout::TN, [2, 4], whole, 1, [Vectors, Vectors]),
+        ((250, 67, 43), Layout::TT, [4, 2], whole, 1, [Packed, Packed]),
+        ((45, 133, 45), Layout::TN, [1, 2], [3, 2], 2, [Pieces, Pieces]),
+        ((100, 128, 70), Layout::NN, [2, 2], [3, 2], 1, [Turned, Vectors]),
+        ((64, 100, 66), Layout::TN, [2, 1], [2, 3], 4, [Vectors, Vectors]),
+        ((33, 70, 50), Layout::TT, [1, 1], [2, 2], 4, [Pieces, Turned]),
+        ((65, 127, 41), Layout::NT, [1, 4], [4, 1], 1, [Packed, Turned]),
+        ((31, 128, 70), Layout::NN, [2, 1], [1, 4], 2, [Turned, Pieces]),
+        ((64, 128, 24), Layout::TT, [2, 1], [2, 4], 2, [Vectors, Packed]),
     ];
-    for ((m, n, k), layout, warps, slices, routes) in cases {
+    for ((m, n, k), layout, warps, vectors, slices, routes) in cases {
         let spec = GemmSpec::of(m, n, k, DType::F32, layout);
         let name = format!("gemm {m}x{n}x{k} f32 {}", layout.name());
-        let text = format!("{name}\ntarget sm_80\n{}", Pipelined::new(warps, slices, routes).steps(&spec));
+        let text = format!("{name}\ntarget sm_80\n{}", Pipelined::new(warps, vectors, slices, routes).steps(&spec));
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"));
         bit_equal_in_integers(&name, &schedule);
     }
