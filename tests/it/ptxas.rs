@@ -241,6 +241,10 @@ fn products_of_few_tiles_along_k_assemble_into_registers_alone() {
         (warploom::Gemm::new(777, 3333, 555).of(f16), Layout::NT, Target::sm_80()),
         (warploom::Gemm::new(768, 3328, 768).of(f16), Layout::NT, Target::sm_80()),
         (warploom::Gemm::new(777, 3334, 556).of(DType::S4), Layout::NN, Target::sm_80()),
+        // Many copies of four bytes, and elements on their way through registers.
+        (warploom::Gemm::new(1408, 1663, 2794).of(f16).output(DType::F32), Layout::NT, Target::sm_86()),
+        (warploom::Gemm::new(5290, 128, 4655).of(f16), Layout::NT, Target::sm_80()),
+        (warploom::Gemm::new(5290, 128, 4655).of(f16), Layout::NT, Target::sm_90a()),
         // wmma with unaligned rows of bytes.
         (warploom::Gemm::new(2880, 2594, 169051).batch(7).of(u8), Layout::NT, Target::sm_90()),
     ];

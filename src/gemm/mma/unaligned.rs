@@ -9,13 +9,19 @@ pub(super) const LEAST_PIECE: i64 = 4;
 /// Registers of a thread for operands on their way at most: beside more, ptxas spills addresses. 12553x8x3744 TN of f16 spilled 8 bytes for sm_80
 /// with 128 elements of A in flight.
 const MOST_ON_THE_WAY: i64 = 96;
+/// Registers of a thread with them at most, as they are counted: 5290x128x4655 NT of f16 to f32 spilled 80 bytes for sm_90a with 248, in 128 x 64.
+const MOST_COUNTED: i64 = 240;
+/// Registers of a thread, as they are counted, and its copies of less than 16 bytes for a stage at most: each copy has an address and a bound.
+/// 1408x1663x2794 NT of f16 to f32 spilled 280 bytes for sm_86 with 264, in 128 x 128 of four warps.
+const MOST_WITH_PIECES: i64 = 256;
 
 impl Mma {
     /// The same tiles from operands that would be packed because their rows are not aligned to 16 bytes, in copies of 8 or 4 bytes; `None`
     /// where there are none.
     pub(super) fn in_pieces(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
         let out = self.unpacked(spec, LEAST_PIECE).filter(|m| *m != self)?;
-        Some(out.with_early_start(spec, target))
+        let fits = out.registers(spec) + out.pieces(spec) <= MOST_WITH_PIECES;
+        fits.then(|| out.with_early_start(spec, target))
     }
 
     /// The same tiles from operands that would be packed and that no asynchronous copy can read: threads load them element by element, and
@@ -27,7 +33,8 @@ impl Mma {
         let any = Operand::BOTH.iter().any(narrow);
         let out = Mma { asynchronous: false, stages: 2, ..out };
         let out = Mma { min_blocks: out.told_blocks(spec, target), ..out };
-        (any && out.on_the_way(spec) <= MOST_ON_THE_WAY).then(|| out.with_early_start(spec, target))
+        let fits = out.on_the_way(spec) <= MOST_ON_THE_WAY && out.registers(spec) <= MOST_COUNTED;
+        (any && fits).then(|| out.with_early_start(spec, target))
     }
 
     /// The same tiles from operands as they are, where their rows consist of pieces of so many bytes at least; `None` where copies have one
@@ -43,6 +50,12 @@ impl Mma {
             out.routes[operand as usize] = Source::Direct;
         }
         known.then_some(out)
+    }
+
+    /// Copies of less than 16 bytes of a thread for a stage.
+    fn pieces(&self, spec: &GemmSpec) -> i64 {
+        let all = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
+        all.map(|o| self.tile_bytes(spec, o) / o.piece(spec) / self.threads()).sum()
     }
 
     /// Whether copies of less than 16 bytes bring an operand.
