@@ -188,7 +188,7 @@ pub(super) fn ordinary(spec: &GemmSpec, target: &Target) -> Vec<Ranked> {
     let mut kinds: Vec<VecDeque<Ranked>> = vec![gemvs.collect(), tiles.collect()];
     // Products of a batch have tiles of their own alone.
     if spec.batch.is_none() {
-        let pipelined = Pipelined::tried(Pipelined::candidates(spec, target));
+        let pipelined = Pipelined::cheapest_of_each_shape(Pipelined::candidates(spec, target));
         kinds.push(pipelined.map(|(cycles, p)| Ranked { cycles, recipe: Recipe::Pipelined(p) }).collect());
         let shared_out = WarpTiles::choose(spec, target).into_iter();
         let slower = |cycles: f64| tuning::WARP_TILES_SLOWER * cycles;

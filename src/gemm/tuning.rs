@@ -124,14 +124,14 @@ pub(super) const SIMT_BARRIER: f64 = 40.0;
 pub(super) const SIMT_ALIKE: f64 = 1.03;
 
 /// Cycles of a scheduler for a load of a vector from shared memory to registers, by pipelined tiles, and for a copy of 4 or 8 bytes and of 16 with
-/// their share of addresses and bounds. Of a fit to 518 times of 38 products on an H100, as the figures below
-/// (h100-2026-11-27/candidates.jsonl). By these times, the first candidate of the model reaches 0.98 of the speed of the fastest of 8 to 40
-/// for 21 of them, at the geometric mean; in-sample.
+/// their share of addresses and bounds. Of a fit on an H100, as the figures below: to 501 times of 21 products
+/// (h100-2026-11-27/candidates.jsonl), and to 17 of benches/f32.suite before it (no record is kept). By these times, the first candidate of the model reaches 0.98 of the speed of the fastest of 8 to 40
+/// for the 21, at the geometric mean; in-sample.
 pub(super) const PIPELINED_LOAD: f64 = 2.4;
 pub(super) const PIPELINED_WORD: f64 = 7.3;
 pub(super) const PIPELINED_VECTOR: f64 = 6.2;
-/// The cycles of the issue slots over those that these figures say, at the clock of the fit, and how many more there are where blocks are resident
-/// beside each other; and the cycles of a warp that has its scheduler for itself: it waits for its own results. Of the fit.
+/// A factor for the issue cycles that follow from these figures, and a second one where several blocks are resident on a multiprocessor. Of the fit.
+/// The third figure is the latency of a k step over its issue cycles: with one warp on a scheduler it decides, as no other warp hides it. Of the fit.
 pub(super) const PIPELINED_ISSUE: f64 = 0.869;
 pub(super) const PIPELINED_BESIDE: f64 = 1.052;
 pub(super) const PIPELINED_LATENCY: f64 = 1.38;
@@ -144,8 +144,8 @@ pub(super) const PIPELINED_EDGES: f64 = 2310.0;
 /// The share of the bytes from L2 that copies reach, and how well the engines of a multiprocessor overlap. Of the fit.
 pub(super) const PIPELINED_L2_SHARE: f64 = 0.514;
 pub(super) const PIPELINED_OVERLAP: f64 = 4.35;
-/// Registers of a thread besides accumulators and fragments. 43 of 1,200 kernels spill where as many blocks are asked for as fit by this figure, none
-/// with the conditions of [`super::pipelined`].
+/// Registers of a thread besides accumulators and fragments. 43 of 1,200 kernels spilled for sm_90a where `.minnctapersm` was as many
+/// blocks as fit by this figure. Ten of them are no candidates now, and 33 have a smaller number of blocks, with which they were not assembled again.
 pub(super) const PIPELINED_REGISTERS: i64 = 24;
 
 /// Cycles of a block by wgmma before its first MMA: the first TMA loads. Of the fit.

@@ -23,12 +23,12 @@ const SHORT_SIDE: i64 = 64;
 const LEAST_ITERATIONS: i64 = 16;
 /// Tiles for each multiprocessor up to which k is divided: of more, parts only add sums to add.
 const MOST_TILES: i64 = 6;
-/// Candidates of one shape that are tried at most.
-const WAYS: usize = 2;
+/// Candidates with the same warps, thread tile and slices that are compared with those of other recipes.
+const MOST_OF_A_SHAPE: usize = 2;
 /// Copies of single words or pairs that a thread starts for a stage, up to which their addresses take no registers of their own.
 const FEW_COPIES: f64 = 7.0;
-/// Registers of a thread, by the estimate, up to which nothing spills: of 1,200 kernels for 30 products, with the conditions of
-/// [`Pipelined::resident`].
+/// Registers of a thread, by the estimate, above which tiles are no candidates: 128 accumulators with many copies of words spilled up to 60 bytes
+/// for sm_90a.
 const MOST_REGISTERS: i64 = 216;
 
 impl Pipelined {
@@ -49,19 +49,21 @@ impl Pipelined {
         all
     }
 
-    /// Of these candidates those that are worth a trial: of each shape of tiles the first few ways of its operands and parts of k.
-    pub(in crate::gemm) fn tried(all: Vec<(f64, Pipelined)>) -> impl Iterator<Item = (f64, Pipelined)> {
+    /// The cheapest candidates of each shape: those with the same warps, thread tile and slices differ in routes of the operands and in split-K.
+    pub(in crate::gemm) fn cheapest_of_each_shape(
+        all: Vec<(f64, Pipelined)>,
+    ) -> impl Iterator<Item = (f64, Pipelined)> {
         let mut seen = HashMap::new();
         all.into_iter().filter(move |(_, p)| {
-            let ways: &mut usize = seen.entry((p.warps, p.vectors, p.slices)).or_default();
-            *ways += 1;
-            *ways <= WAYS
+            let number: &mut usize = seen.entry((p.warps, p.vectors, p.slices)).or_default();
+            *number += 1;
+            *number <= MOST_OF_A_SHAPE
         })
     }
 
-    /// These tiles in each way that their operands may come into shared memory: a turned operand, or one in pieces, may be packed too.
+    /// These tiles with each route of their operands: a turned operand, or one in pieces, may be packed too.
     fn routed(self, spec: &GemmSpec) -> impl Iterator<Item = Pipelined> {
-        let ways = move |operand: Operand| {
+        let routes = move |operand: Operand| {
             let route = match (operand.along_k(spec), operand.is_aligned(spec)) {
                 (true, _) => Route::Turned,
                 (false, true) => Route::Vectors,
@@ -69,7 +71,7 @@ impl Pipelined {
             };
             std::iter::once(route).chain((route != Route::Vectors).then_some(Route::Packed))
         };
-        ways(Operand::A).flat_map(move |a| ways(Operand::B).map(move |b| Pipelined { routes: [a, b], ..self }))
+        routes(Operand::A).flat_map(move |a| routes(Operand::B).map(move |b| Pipelined { routes: [a, b], ..self }))
     }
 
     /// These tiles, and the same in parts of k where they are few.
