@@ -156,29 +156,30 @@ pub(super) const WGMMA_LAUNCH: f64 = 1050.0;
 pub(super) const WGMMA_SHARED: f64 = 0.75;
 /// The share of the other cycles from which on device memory decides. An estimate.
 pub(super) const WAITING: f64 = 0.8;
-/// How well the engines of a multiprocessor overlap. Of the fit.
-pub(super) const WGMMA_OVERLAP: f64 = 8.0;
-/// Cycles of a k iteration by the power limit alone: so many for each cycle of bytes through shared memory, and one for so many bytes from L2. Of a fit
-/// to 2,517 times of 87 products above 7 us on H100s, by which the first candidate of tiles by wgmma reaches 0.95 of the speed of the fastest,
-/// 0.93 without power and with short rings alike; in-sample (h100-2026-11-27/candidates.jsonl).
-pub(super) const WGMMA_SHARED_POWER: f64 = 1.1;
-pub(super) const WGMMA_FETCHED_POWER: f64 = 256.0;
-/// Cycles from a load of a stage to its arrival, which the other stages of the ring hide. Of the same fit.
+/// How well the engines of a multiprocessor overlap. Of a fit to 4,779 times of 170 products by wgmma on H100s, as the figures below that say so. Of 177
+/// products with times of all recipes the first candidate by this model reaches 0.950 of the speed of the fastest that was measured, by the model before it
+/// 0.938; in-sample (h100-2026-11-27/candidates.jsonl and h100-2026-11-28/candidates.jsonl).
+pub(super) const WGMMA_OVERLAP: f64 = 9.7;
+/// Cycles of a k iteration by the power limit alone: so many for each cycle of bytes through shared memory, and one for so many bytes from L2. Of that fit.
+pub(super) const WGMMA_SHARED_POWER: f64 = 1.13;
+pub(super) const WGMMA_FETCHED_POWER: f64 = 246.0;
+/// Cycles from a load of a stage to its arrival, which the other stages of the ring hide. Of a fit to 2,517 times of 87 products before it.
 pub(super) const WGMMA_STAGE_LATENCY: f64 = 600.0;
 /// Stages of a ring that is long enough, and how much longer the k iterations take for each stage that is missing: 256 x 128 in three stages takes 1.1
-/// times as long as the model has it beside tiles of four. Of the same fit.
+/// times as long as the model has it beside tiles of four. Of a fit to 2,517 times of 87 products before it.
 pub(super) const ENOUGH_STAGES: i64 = 4;
 pub(super) const MISSING_STAGE: f64 = 0.1;
-/// The share of the bytes from L2 that TMA loads reach with all multiprocessors: 60 of 61 a cycle, as the crossbar answers multiprocessors that
+/// The share of the bytes from L2 that TMA loads reach with all multiprocessors: 62 of 61 a cycle, as the crossbar answers multiprocessors that
 /// ask for the same line at about the same time with one read of L2: 128 x 64 reads 108 MB of L2 for 201 MB that arrive (256x4096x4096 NT).
-/// Of the same fit; and the share that one multiprocessor reaches while most are idle, 110 bytes a cycle: 448x352x3160 NT of f16, whose rows begin
-/// inside lines, gets 0.8 lines a cycle in 35 tiles and in 42.
-pub(super) const WGMMA_L2_SHARE: f64 = 60.0 / 61.0;
-pub(super) const WGMMA_L2_MOST: f64 = 110.0 / 61.0;
+/// And how many times as much one gets while most are idle. Of the fit of wgmma.
+pub(super) const WGMMA_L2_SHARE: f64 = 62.0 / 61.0;
+pub(super) const WGMMA_IDLE_SHARE: f64 = 2.2;
 /// The part of this share that is lost where half of the blocks have tiles that lie beyond C for the most part. They load less, run ahead of the
 /// others, and the crossbar finds no reads to join: 200x4096x4096 NT in 128 x 64 reads 154 MB of L2 and takes 27.1 us, 256x4096x4096 18.1.
-/// Of the fit.
-pub(super) const RAGGED_LOSS: f64 = 0.31;
+/// A small share of such blocks costs nearly as much: the power of it that counts; and the stages from which on it costs all. Of the fit of wgmma.
+pub(super) const RAGGED_LOSS: f64 = 0.325;
+pub(super) const RAGGED_POWER: f64 = 0.25;
+pub(super) const RAGGED_STAGES: f64 = 31.0;
 /// Cycles of a block for the barriers of its cluster, for each doubling of the cluster. Of the fit.
 pub(super) const CLUSTER_ENDS: f64 = 400.0;
 /// The same three figures for weights that are packed: cycles before the first MMA, bytes of C that a multiprocessor stores in a cycle (45
@@ -189,24 +190,33 @@ pub(super) const PACKED_L2_SHARE: f64 = 40.0 / 61.0;
 /// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
 /// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).
 pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
-/// Reads of a row of 128 bytes that begins inside a line, in whole lines, where no other block shares it; and the power of the share of such
-/// rows that counts: where every second row does (2634x2432x6560 NT) they cost little. Of the fit.
-pub(super) const UNALIGNED_READS: f64 = 2.5;
-pub(super) const UNALIGNED_POWER: f64 = 2.0;
-/// The share of the additional reads where several blocks share the tile. Of the same fit.
-pub(super) const UNALIGNED_SHARED: f64 = 0.06;
+/// Further reads for a row of 128 bytes whose address is a multiple of so many bytes, in whole lines, where no other block shares it. Of the fit of
+/// wgmma.
+pub(super) const UNALIGNED_READS: [[f64; 2]; 3] = [[16.0, 1.33], [32.0, 0.62], [64.0, 0.35]];
+/// The share of these reads where several blocks share the tile, and the share of the others that they save each other. Of the fit of wgmma.
+pub(super) const UNALIGNED_SHARED: f64 = 0.2;
+pub(super) const SHARED_READS: f64 = 0.63;
+/// How much longer the stages of blocks that stay and share tiles take. Of the fit of wgmma.
+pub(super) const PARTNERS_STAY: f64 = 1.055;
 /// How much longer device memory takes for an operand that many blocks read than for one that each block reads once: 12288x128x3072 NT of f16
 /// takes 29.4 us in 96 x 128 and 32.8 in 192 x 64. Of the fit.
 pub(super) const READ_AGAIN: f64 = 0.18;
-/// How much less tiles that four blocks share take than the model says: 1000^3 NT of f16 takes 6.56 us in 144 x 64 by four and 8.51 in
-/// 64 x 128 by two, for which the fit has the same cycles.
-pub(super) const FOUR_SHARERS: f64 = 0.9;
+/// How much less the stages of tiles that four blocks share take than the other figures say. Set by hand: of some 60 times in clusters of four the fit has
+/// 0.81 to 0.9, and then prefers four where two were faster.
+pub(super) const FOUR_SHARERS: f64 = 0.94;
+/// Bytes from L2 that a multiprocessor takes in a cycle, in whole sectors, and the sectors of 128 bytes that begin inside one over four. 1408x384x4352 NN
+/// of f16 takes 17.1 us on an H100 in 66 tiles of 64 x 128 and 11.8 in 132 of 64 x 64, each by two: 24 and 16 KB a stage at 61 bytes a cycle. With 66 to 75
+/// the fit of wgmma is alike.
+pub(super) const ARRIVING_BYTES: f64 = 70.0;
+pub(super) const SPLIT_SECTORS: f64 = 1.25;
 /// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and cycles
 /// behind a tile of the latter (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl).
 pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
-/// The share of the bytes from L2 that warpgroups in ping-pong reach: 49 of 61 a cycle, of the fit. With 54, 256 x 168 and 256 x 176 were
-/// chosen for 8192^3 and 4096x14336x4096 NT of f16, which take 1705 and 648 us on an H100 so, and 1506 and 636 in 128 x 256 (no record was kept).
-pub(super) const PINGPONG_L2_SHARE: f64 = 49.0 / 61.0;
+/// The share of the bytes from L2 that warpgroups in ping-pong reach: 52 of 61 a cycle. On an H100 ping-pong takes 0.91 to 1.02 times as long as
+/// 128 x 256 for six large products, by the ratios to the library in turns, and 0.91 to 1.01 by this figure. With 49, 5120^3 NN in 160 x 256 would be
+/// at 0.99 and 8192^3 NT in 168 x 256 at 1.07, which take 0.91 and 0.99 (h100-2026-11-28). Times one after the other do not show that, as the power limit
+/// changes the clock.
+pub(super) const PINGPONG_L2_SHARE: f64 = 52.0 / 61.0;
 pub(super) const COOPERATIVE_BUBBLE: f64 = 40.0;
 pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;
 /// Cycles from the last wgmma of a stage to the first of the next besides the additions of partial sums: the wait, the barrier of the next
@@ -215,10 +225,6 @@ pub(super) const PROMOTION_LATENCY: f64 = 100.0;
 /// The share of the cooperative cycles that ping-pong must stay below: smaller tiles move more bytes, which takes power, and so time where
 /// power is the limit (h200-2026-11-23/turns_variants.jsonl).
 pub(super) const PINGPONG_GAIN: f64 = 0.98;
-/// The share of the first candidate's cycles below which ping-pong with swapped operands precedes it. An estimate: with a predicted gain of a few
-/// per cent such tiles took 0.965 to 1.023 of its time on an H100 (h100-2026-11-25/choice.md), with a predicted gain of 13 % f16 NN 5120^3 took
-/// 0.996 of the library's speed instead of 0.908 (no record was kept).
-pub(super) const SWAPPED_GAIN: f64 = 0.93;
 /// How much longer tiles by wgmma take than the model says where half of a tile lies beyond a C of few rows or columns: on an H100
 /// 16x4096x4096 NT of f16 takes 19.3 us in such tiles, 15.7 by mma.sync and 9.6 and 7.8 for 2352x16x1864 NN (no record was kept).
 pub(super) const WGMMA_BEYOND: f64 = 1.23;

@@ -213,15 +213,10 @@ impl Wgmma {
         let alone: Vec<_> = all.iter().filter_map(|w| w.without_partners(spec, target)).collect();
         all.extend(alone);
         let partners: Vec<_> = all.iter().flat_map(|w| w.with_partners(spec, target)).collect();
-        let all = halved.into_iter().chain(all).chain(split).chain(partners);
-        let works = all.map(|w| (w.work(spec, target), w)).collect();
+        all.extend(partners.into_iter().chain(Wgmma::unaligned_tiles(spec, target)));
+        let works = halved.into_iter().chain(all).chain(split).map(|w| (w.work(spec, target), w)).collect();
         let mut all: Vec<Wgmma> = ranked(works, 1.0, &target.device()).into_iter().map(|(_, w)| w).collect();
         all.dedup();
-        if let Some(w) = Wgmma::unaligned_tiles(spec, target) {
-            let cycles = tuning::FOUR_SHARERS * w.cycles(spec, target);
-            let at = all.iter().position(|other| cycles < other.cycles(spec, target));
-            all.insert(at.unwrap_or(all.len()), w);
-        }
         // The model does not count the bubbles of cooperative warpgroups: `mma_cycles` compares them with ping-pong.
         let pingpong_tiles = Wgmma::pingpong_tiles(spec, SwapAb::Straight, target);
         let shares = |w: &Wgmma| w.cluster != [1, 1];
@@ -340,10 +335,15 @@ impl Wgmma {
         (suits && few && enough && !(one_wave && long)).then_some(half.with_early_release(spec, target))
     }
 
-    /// As many stages as k has use for, as leave room for C's own, and no more than so many.
+    /// As many stages as k has use for, as leave room for C's own, and no more than so many. Where C lies beside few of them, and the block has no
+    /// other tile, they take its room.
     fn with_slots(self, spec: &GemmSpec, target: &Target, most: i64) -> Wgmma {
-        let fits = |n: &i64| Wgmma { stages: *n, ..self }.shared(spec) <= room(target);
-        let stages = (2..=most).rev().find(fits).unwrap_or(2).min(self.k_stages(spec).max(2));
+        let of = |stages: i64| Wgmma { stages, ..self };
+        let most_of = |most: i64, fits: &dyn Fn(&i64) -> bool| (2..=most).rev().find(fits).unwrap_or(2);
+        let beside = most_of(most, &|n| of(*n).shared_apart(spec) <= room(target));
+        let few = most.min(FEW_STAGES);
+        let stages = beside.max(most_of(few, &|n| of(*n).shared(spec) <= room(target)));
+        let stages = stages.min(self.k_stages(spec).max(2));
         Wgmma { stages, in_flight: i64::from(stages > 2), ..self }.with_early_release(spec, target)
     }
 

@@ -29,12 +29,17 @@ pub(super) struct Work {
     pub first: [f64; 2],
     /// Bytes that a k iteration reads and writes in shared memory.
     pub shared_bytes: f64,
-    /// Cycles of a k iteration by the power limit alone; 0 where a recipe does not count them.
+    /// Cycles of a k iteration by the power limit alone, with all multiprocessors; idle ones leave their power to the others. 0 where a recipe does not
+    /// count them.
     pub power: f64,
     /// Bytes that a k iteration reads from L2.
     pub l2_bytes: f64,
+    /// Bytes that arrive from L2 in a k iteration, in whole sectors, where a recipe counts what a multiprocessor takes in a cycle; else 0.
+    pub arriving_bytes: f64,
     /// The share of the device's bytes per cycle from L2 that the recipe reaches with all multiprocessors ([`tuning`]).
     pub l2_share: f64,
+    /// How many times this share a multiprocessor gets at most where others are idle; 1 where a recipe does not count that.
+    pub idle_share: f64,
     /// How well the engines of a multiprocessor overlap: with cycles a, b, .. of each, an iteration takes (a^p + b^p + ..)^(1/p). Infinite where
     /// the slowest alone decides.
     pub overlap: f64,
@@ -110,7 +115,9 @@ impl Work {
         shared_bytes: 0.0,
         power: 0.0,
         l2_bytes: 0.0,
+        arriving_bytes: 0.0,
         l2_share: 1.0,
+        idle_share: 1.0,
         overlap: f64::INFINITY,
         memory_share: 1.0,
         iterations: 0.0,
@@ -126,21 +133,23 @@ impl Work {
         passes: Passes { kernels: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
     };
 
-    /// Cycles of a k iteration of so many resident tiles, and what they wait for.
-    pub fn iteration(&self, tiles: i64, device: &Device) -> (f64, Limiter) {
+    /// Cycles of a k iteration of so many resident tiles on each of so many multiprocessors, and what they wait for.
+    pub fn iteration(&self, tiles: i64, busy: i64, device: &Device) -> (f64, Limiter) {
         let n = tiles as f64;
+        let busy = busy.max(1) as f64 / f64::from(device.multiprocessors);
+        let l2_rate = self.l2_rate(device) * (1.0 / busy).clamp(1.0, self.idle_share);
         let slowest_scheduler = self.slowest_scheduler(n);
         let engines = [
             (Limiter::TensorCores, slowest_scheduler * n * self.mma + self.bubble),
             (Limiter::IssueSlots, slowest_scheduler * n * self.issue + self.bubble),
             (Limiter::Latency, self.latency + self.bubble),
             (Limiter::SharedMemory, n * self.shared_bytes / f64::from(device.shared_bytes_per_cycle)),
-            (Limiter::L2, n * self.l2_bytes / self.l2_rate(device)),
+            (Limiter::L2, n * (self.l2_bytes / l2_rate).max(self.arriving_bytes / tuning::ARRIVING_BYTES)),
         ];
         let slower = |a: (Limiter, f64), b: (Limiter, f64)| if b.1 > a.1 { b } else { a };
         let (limiter, slowest) = engines.into_iter().fold((Limiter::TensorCores, 0.0), slower);
         // The power limit lowers the clock of all of them.
-        let power = n * self.power;
+        let power = n * self.power * busy.min(1.0);
         let most = slowest.max(power);
         let [a, b, c, d, e] = engines.map(|engine| engine.1 / most);
         (most * overlapped([a, b, c, d, e, power / most], self.overlap), limiter)
@@ -154,8 +163,8 @@ impl Work {
 
     /// What limits the k iterations of a multiprocessor that is full, or has all tiles that there are for it.
     pub fn limiter(&self, device: &Device) -> Limiter {
-        let most = up(self.tiles, i64::from(device.multiprocessors));
-        self.iteration(self.resident.min(most), device).1
+        let all = i64::from(device.multiprocessors);
+        self.iteration(self.resident.min(up(self.tiles, all)), self.tiles.min(all), device).1
     }
 
     /// Bytes from L2 that reach a multiprocessor in a cycle.
@@ -178,12 +187,12 @@ impl Work {
         if first > 0.0 { tiles as f64 * first * self.l2_bytes / self.l2_rate(device) } else { 0.0 }
     }
 
-    /// Cycles of a multiprocessor for so many resident tiles.
-    fn wave(&self, tiles: i64, device: &Device) -> f64 {
+    /// Cycles of each of so many multiprocessors for so many resident tiles.
+    fn wave(&self, tiles: i64, busy: i64, device: &Device) -> f64 {
         let [first, latency] = self.first;
         let loaded = Work { latency, ..*self };
-        let stage = if first > 0.0 { first * loaded.iteration(tiles, device).0 } else { 0.0 };
-        let rest = (self.iterations - first) * self.iteration(tiles, device).0;
+        let stage = if first > 0.0 { first * loaded.iteration(tiles, busy, device).0 } else { 0.0 };
+        let rest = (self.iterations - first) * self.iteration(tiles, busy, device).0;
         stage + rest + self.prologue + tiles as f64 * self.epilogue
     }
 }
@@ -256,9 +265,10 @@ pub(super) fn mma_cycles(spec: &GemmSpec, device: &Device) -> f64 {
 pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
     let multiprocessors = device.multiprocessors_in_clusters(work.cluster);
     let places = multiprocessors * work.resident.max(1);
-    let rest = up(work.tiles % places, multiprocessors);
-    let full = (work.tiles / places) as f64 * work.wave(work.resident, device);
-    let last = if rest > 0 { work.wave(rest, device) } else { 0.0 };
+    let left = work.tiles % places;
+    let rest = up(left, multiprocessors);
+    let full = (work.tiles / places) as f64 * work.wave(work.resident, multiprocessors, device);
+    let last = if rest > 0 { work.wave(rest, left.min(multiprocessors), device) } else { 0.0 };
     let waves = work.tiles / places + i64::from(rest > 0);
     let once = if work.stays { (waves - 1).max(0) as f64 * work.prologue } else { 0.0 };
     let (tiles, memory) = (work.filling(device) + full + last - once, memory(work, device));

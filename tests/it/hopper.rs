@@ -199,6 +199,43 @@ fn tiles_that_four_blocks_share_are_right() {
     }
 }
 
+/// Behind the only tile of a producer, C takes the place of a ring that leaves it no room, and a missing barrier in between is found.
+#[test]
+fn c_takes_the_place_of_a_ring() {
+    let target = Target::sm_90a();
+    let forms = [(Layout::TT, SwapAb::Swapped, [160, 256], [1, 2]), (Layout::TN, SwapAb::Straight, [256, 192], [2, 1])];
+    for ((layout, swap_ab, block, cluster), stages) in forms.into_iter().flat_map(|form| [(form, 2), (form, 4)]) {
+        let gemm = Gemm::new(block[0] * cluster[0], block[1] * cluster[1] - 24, 320).of(DType::Bf16).layout(layout);
+        let plain = Wgmma::of(gemm.spec(), block, 2, &target);
+        let parts = Wgmma {
+            swap_ab,
+            cluster,
+            stages,
+            producer: true,
+            persistent: false,
+            in_flight: i64::from(stages > 2),
+            ..plain
+        };
+        let steps = parts.steps(gemm.spec()).finish().unwrap();
+        let schedule = Schedule::new(gemm.program().unwrap(), target, steps);
+        let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+        let ring = 128 * (block[0] + block[1]) * stages;
+        assert_eq!(i64::from(lowered.kernels[0].shared_bytes) < ring + 1024, stages == 4, "{}", print(&lowered));
+        if let Outcome::Refused(why) = tried(layout.name(), &schedule) {
+            panic!("{why}");
+        }
+        let missing =
+            mutants(&lowered).into_iter().find(|m| m.what.contains("C_f writes bytes") && m.what.ends_with("removed"));
+        assert_eq!(missing.is_some(), stages == 4, "{}", print(&lowered));
+        if let Some(missing) = missing {
+            let options = |policy| Options::new(Mode::Integer).with_policy(policy);
+            let run = |policy| integers_with(&missing.lowered, &options(policy), 3).err().map(|e| e.code().to_string());
+            let codes = [Policy::InOrder, Policy::Reverse].map(run);
+            assert!(codes.iter().flatten().any(|code| code == "sim.race"), "{}: {codes:?}", missing.what);
+        }
+    }
+}
+
 /// Tiles of 64 x 64 in clusters of two, with three slots for seven trips.
 fn in_clusters(persistent: bool, trips: i64) -> Lowered {
     let parts = Wgmma { block: [64, 64], warpgroups: 1, stages: 3, persistent, ..Wgmma::LARGE };

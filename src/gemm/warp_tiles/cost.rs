@@ -159,7 +159,7 @@ mod tests {
         let share = |blocks: i64, threads: f64| {
             let latency = alone.issue * 128.0 / threads;
             let bubble = tuning::SIMT_LATENCY_WARPS * latency;
-            let (cycles, _) = Work { latency, bubble, l2_bytes: 0.0, ..alone }.iteration(blocks, &device);
+            let (cycles, _) = Work { latency, bubble, l2_bytes: 0.0, ..alone }.iteration(blocks, 1, &device);
             blocks as f64 * alone.mma / cycles
         };
         assert_eq!(tiles.threads(), 128);

@@ -1,6 +1,6 @@
 //! What tiles of the recipe by wgmma need: shared memory, blocks, and their [`Work`].
 
-use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, in_bytes, processors, registers, room, up};
+use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, in_bytes, registers, room, up};
 use crate::gemm::Mma;
 use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
 use crate::gemm::tuning;
@@ -12,10 +12,18 @@ use crate::te::GemmSpec;
 const SECTOR: i64 = 32;
 
 impl Wgmma {
-    /// Bytes of shared memory of a block.
+    /// Bytes of shared memory of a block, at least: behind the only tile of a producer, C takes the place of the ring.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
+        self.shared_with(spec, self.persistent)
+    }
+
+    /// The same with C beside the ring of a producer.
+    pub(super) fn shared_apart(&self, spec: &GemmSpec) -> i64 {
+        self.shared_with(spec, self.persistent || self.producer)
+    }
+
+    fn shared_with(&self, spec: &GemmSpec, apart: bool) -> i64 {
         let ring = in_bytes(self.stage_tile().iter().sum::<i64>() * self.bk, spec) * self.stages;
-        // Where a producer already loads the next tile, the ring has no room for C.
         let out = if self.stores_by_tma() && (self.persistent || self.producer) {
             self.store_tile_shape(spec).iter().product::<i64>() * bytes(spec.out) * self.out_stages
         } else {
@@ -30,7 +38,8 @@ impl Wgmma {
         };
         // Other blocks store there while this one still multiplies.
         let parts = if self.adds_in_cluster() { parts_bytes(self.block, self.parts) } else { 0 };
-        (ring + out).max(tile) + parts + 16 * self.stages + 2048
+        let own = if apart { ring + out } else { ring.max(out) };
+        own.max(tile) + parts + 16 * self.stages + 2048
     }
 
     /// Rows and columns of C whose operands a stage holds: those of one warpgroup in ping-pong, or all of the block's.
@@ -79,8 +88,10 @@ impl Wgmma {
 
     /// Blocks that share a multiprocessor.
     pub(super) fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
+        let apart = self.shared_apart(spec);
+        let shared = if apart <= room(target) { apart } else { self.shared(spec) };
         // More than four small ones were not measured.
-        (room(target) / self.shared(spec)).clamp(1, 4)
+        (room(target) / shared).clamp(1, 4)
     }
 
     /// What the GEMM asks of the device in these tiles.
@@ -98,7 +109,7 @@ impl Wgmma {
             mma,
             bubble: self.promotion_bubble(mma),
             latency: tuning::WGMMA_STAGE_LATENCY / (self.stages - 1).max(1) as f64,
-            power: self.power(shared_bytes, fetched as f64, spec, target),
+            power: power(shared_bytes, fetched as f64, target),
             tiles: self.blocks(spec),
             launch: tuning::WGMMA_LAUNCH,
             prologue: tuning::WGMMA_PROLOGUE + self.cluster_ends(),
@@ -115,14 +126,16 @@ impl Wgmma {
         Work {
             shared_bytes,
             l2_bytes: self.l2_bytes(spec),
-            l2_share: self.l2_share(spec, target),
+            arriving_bytes: self.arriving_bytes(spec),
+            l2_share: self.l2_share(spec),
+            idle_share: tuning::WGMMA_IDLE_SHARE,
             overlap: tuning::WGMMA_OVERLAP,
-            iterations: self.k_stages(spec) as f64 * self.of_short_ring(spec),
+            iterations: self.k_stages(spec) as f64 * self.of_short_ring(spec) * self.of_cluster(),
             epilogue: match self.adds_in_cluster() {
                 true => sharing_out([m, n], self.parts),
                 false => (m * n * stored) as f64 / tuning::STORE_BYTES,
             },
-            resident: if self.persistent { 1 } else { self.resident(spec, target) },
+            resident: self.resident(spec, target),
             stays: self.persistent,
             cluster: if self.adds_in_cluster() { self.parts } else { self.cluster.iter().product() },
             passes: combining(spec, self.parts, self.combine),
@@ -147,18 +160,16 @@ impl Wgmma {
         }
     }
 
-    /// Cycles of a stage by the power limit alone: bytes through shared memory and from L2 take power, which tiles of other forms have more or less of
-    /// for as many MMAs. Idle multiprocessors leave theirs to the others.
-    fn power(&self, shared_bytes: f64, fetched: f64, spec: &GemmSpec, target: &Target) -> f64 {
-        let shared = shared_bytes / f64::from(target.device().shared_bytes_per_cycle);
-        let busy = (self.blocks(spec) as f64 / f64::from(processors(target))).min(1.0);
-        busy * (tuning::WGMMA_SHARED_POWER * shared + fetched / tuning::WGMMA_FETCHED_POWER)
-    }
-
     /// How much longer the stages of a short ring take: fewer than four do not bridge what varies in the time of a load.
     fn of_short_ring(&self, spec: &GemmSpec) -> f64 {
         let missing = self.k_stages(spec).min(tuning::ENOUGH_STAGES) - self.stages;
         1.0 + tuning::MISSING_STAGE * missing.max(0) as f64
+    }
+
+    /// How much longer the stages take where blocks share tiles: of those that stay, each waits for the epilogues of the others; four take less.
+    fn of_cluster(&self) -> f64 {
+        let stay = if self.persistent && self.cluster != [1, 1] { tuning::PARTNERS_STAY } else { 1.0 };
+        if self.shares_with_four() { stay * tuning::FOUR_SHARERS } else { stay }
     }
 
     /// Bytes of the result in device memory. A row of a panel that TMA stores from inside a sector on writes a sector more: 7008x1084x96 TN of s8
@@ -196,33 +207,46 @@ impl Wgmma {
 
     /// Bytes that a stage reads from L2, where a row of a panel counts as a line: on an H100 a multiprocessor gets 43 bytes a cycle in panels of 128
     /// bytes and 23 in panels of 64 (8192^3 NN of f16 in ping-pong, 256 x 160 beside 256 x 192 and others; no record was kept). A row that begins
-    /// inside a line comes as several reads, fewer where two blocks share it. Blocks that share a tile read as much by the fit as blocks whose reads the
-    /// crossbar joins.
+    /// inside a line comes as two pieces, and where it begins inside a sector as sectors that it has in part; blocks that share a tile read it once, but
+    /// gain less, as the crossbar joins the reads of others, too.
     fn l2_bytes(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
-            let sharers = self.cluster[operand.other() as usize];
+            let sharers = self.cluster[operand.other() as usize] as f64;
             let panel = self.swizzle_of(spec, operand).min(LINE);
-            let inside = match self.routes[operand as usize] {
-                Source::Direct => {
-                    let pitch = in_bytes(operand.multiple(spec), spec).max(1);
-                    (panel - panel.min(1 << pitch.trailing_zeros().min(LINE.trailing_zeros()))) as f64 / LINE as f64
-                }
-                Source::Packed => 0.0,
-            };
-            let share = if sharers == 1 { 1.0 } else { tuning::UNALIGNED_SHARED };
-            let reads = 1.0 + share * (tuning::UNALIGNED_READS - 1.0) * inside.powf(tuning::UNALIGNED_POWER);
+            let aligned = self.alignment(spec, operand);
+            let [_, pieces] =
+                *tuning::UNALIGNED_READS.iter().find(|[bytes, _]| aligned as f64 <= *bytes).unwrap_or(&[0.0; 2]);
+            let inside = (panel - panel.min(aligned)) as f64 / (LINE - aligned).max(1) as f64;
+            let share = if sharers > 1.0 { tuning::UNALIGNED_SHARED } else { 1.0 };
+            let reads = 1.0 - tuning::SHARED_READS * (1.0 - 1.0 / sharers) + share * pieces * inside;
             let lines = (LINE / panel) as f64;
             in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads * lines
         };
         Operand::BOTH.into_iter().map(one).sum()
     }
 
-    /// The share of the bytes from L2 that a busy multiprocessor gets: idle ones leave it theirs. It is less where ragged tiles let blocks run ahead.
-    fn l2_share(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let all = f64::from(processors(target));
-        let busy = (self.blocks(spec) as f64).min(all);
-        let even = (tuning::WGMMA_L2_SHARE * all / busy).min(tuning::WGMMA_L2_MOST);
-        even * (1.0 - tuning::RAGGED_LOSS * self.raggedness(spec))
+    /// Bytes that a stage takes of L2, in whole sectors.
+    fn arriving_bytes(&self, spec: &GemmSpec) -> f64 {
+        let one = |operand: Operand| {
+            let split = if self.alignment(spec, operand) < SECTOR { tuning::SPLIT_SECTORS } else { 1.0 };
+            split * in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64
+        };
+        Operand::BOTH.into_iter().map(one).sum()
+    }
+
+    /// Bytes that the addresses of an operand's rows are multiples of, up to a line.
+    fn alignment(&self, spec: &GemmSpec, operand: Operand) -> i64 {
+        let pitch = match self.routes[operand as usize] {
+            Source::Direct => in_bytes(operand.multiple(spec), spec).max(1),
+            Source::Packed => LINE,
+        };
+        LINE.min(1 << pitch.trailing_zeros())
+    }
+
+    /// The share of the bytes from L2 that a multiprocessor gets. It is less where ragged tiles let blocks run ahead over many stages.
+    fn l2_share(&self, spec: &GemmSpec) -> f64 {
+        let drift = (self.k_stages(spec) as f64 / tuning::RAGGED_STAGES).min(1.0);
+        tuning::WGMMA_L2_SHARE * (1.0 - tuning::RAGGED_LOSS * self.raggedness(spec).powf(tuning::RAGGED_POWER) * drift)
     }
 
     /// Bytes of both operands; an operand that several blocks read counts for more.
@@ -292,6 +316,13 @@ impl Wgmma {
     pub(super) fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         cycles(&self.work(spec, target), &target.device())
     }
+}
+
+/// Cycles of a stage by the power limit alone: bytes through shared memory and from L2 take power, which tiles of other forms have more or less of for
+/// as many MMAs.
+fn power(shared_bytes: f64, fetched: f64, target: &Target) -> f64 {
+    let shared = shared_bytes / f64::from(target.device().shared_bytes_per_cycle);
+    tuning::WGMMA_SHARED_POWER * shared + fetched / tuning::WGMMA_FETCHED_POWER
 }
 
 #[cfg(test)]

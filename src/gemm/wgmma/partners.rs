@@ -1,10 +1,12 @@
-//! Tiles of which two blocks of a cluster share a side, by multicast: L2 is read once for both.
+//! Tiles of which blocks of a cluster share a side, by multicast: L2 is read once for all of them.
 
 use super::{FEW_STAGES, SHORT, Wgmma, up};
 use crate::gemm::tuning;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
+/// The clusters of candidates.
+const CLUSTERS: [[i64; 2]; 4] = [[2, 1], [1, 2], [4, 1], [1, 4]];
 /// Stages of the ring at most.
 const STAGES: i64 = 16;
 
@@ -21,18 +23,20 @@ impl Wgmma {
         if self.persistent { 0.0 } else { tuning::CLUSTER_ENDS * (blocks as f64).log2() }
     }
 
-    /// The same tiles of one wave of which two blocks share a side, along rows and along columns of C, where all find partners. It pays where
-    /// rows begin inside the lines of L2: 104x4048x448 TN of f16 takes 3.46 us on an H100 in 64 x 64 by two, 4.84 in 128 x 64 alone.
-    /// Blocks that stay gain nothing: the tensor cores and the power limit decide there (4096^3 NT of f16, 8192^3 NN).
+    /// The same tiles of one wave of which two or four blocks share a side, along rows and along columns of C. Those of a last cluster that find no
+    /// partner have tiles beyond C. It pays where L2 decides: on an H100 104x4048x448 TN of f16 takes 3.46 us in 64 x 64 by two and 4.84 in 128 x 64
+    /// alone, 490x11680x7720 NN of bf16 129 in 256 x 192 by two and 160 alone. Blocks that stay gain nothing but from unaligned rows: the tensor
+    /// cores and the power limit decide there (4096^3 NT of f16, 8192^3 NN).
     pub(super) fn with_partners(&self, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let alone = spec.batch.is_none() && self.parts == 1 && self.cluster == [1, 1] && !self.persistent;
-        let alone = alone && self.fits_beside_producer();
-        let along = [0, 1]
-            .into_iter()
-            .filter(|along| alone && self.stores_by_tma() && up([spec.m, spec.n][*along], self.block[*along]) % 2 == 0);
-        let shared = along.map(|along| {
-            let mut w = Wgmma { producer: true, ..*self };
-            w.cluster[along] = 2;
+        let alone = alone && self.stores_by_tma() && self.fits_beside_producer();
+        let clusters = CLUSTERS.into_iter().filter(|cluster| {
+            let along = usize::from(cluster[0] == 1);
+            let blocks = up([spec.m, spec.n][along], self.block[along]);
+            alone && blocks >= cluster[along]
+        });
+        let shared = clusters.map(|cluster| {
+            let w = Wgmma { producer: true, cluster, ..*self };
             let w = w.with_slots(spec, target, FEW_STAGES);
             let few = Wgmma::has_unaligned_rows(spec, w.routes) && w.k_stages(spec) <= SHORT * FEW_STAGES;
             if few { w } else { w.with_slots(spec, target, STAGES) }

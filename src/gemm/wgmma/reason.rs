@@ -39,7 +39,7 @@ impl Wgmma {
             self.bk,
             m * n / (128 * self.warpgroups) + self.partial_registers(spec) + tuning::ADDRESS_REGISTERS,
             cycles / 1e3,
-            match self.shares_with_four() {
+            match self.shares_with_four() && Wgmma::has_unaligned_rows(spec, self.routes) {
                 true => "; four blocks share an operand, because its rows cross L2 lines".into(),
                 false => self.others(spec, target, cycles),
             },

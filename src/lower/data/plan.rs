@@ -3,10 +3,13 @@
 //! Buffers may share bytes if their statements in the kernel's outermost list do not overlap in time; `order` then keeps the threads of
 //! one from overtaking the readers of the other. No value passes between the iterations of a persistent loop, so its body
 //! counts as such a list, too, unless copies of one iteration may start in another.
+//!
+//! Where a role only loads, the list is that of the other role. What it loads is in use from the start of the kernel until the other role has
+//! read all of it: that role has then waited for each load. Blocks that stay load for their next tile meanwhile, so their buffers share nothing.
 
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
-use crate::ir::{BufferId, LoopKind, Peers, Remote, Scope, Stmt, Store, visit};
+use crate::ir::{BufferId, Func, LoopKind, Peers, Remote, Scope, Stmt, Store, visit};
 use crate::lower::elements;
 use crate::target::Target;
 
@@ -32,10 +35,9 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
         if b.scope != Scope::Shared {
             continue;
         }
-        // Roles use their buffers at the same time, and other blocks of a cluster store whenever they are ready.
-        let has_roles = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_)));
-        let all = (has_roles || is_stored_by_others(&kernel.func.body, id)).then_some((0, usize::MAX));
-        if let Some(life) = life(&outermost(&kernel.func.body), id).map(|life| all.unwrap_or(life)) {
+        // Other blocks of a cluster store whenever they are ready.
+        let all = is_stored_by_others(&kernel.func.body, id).then_some((0, usize::MAX));
+        if let Some(life) = life(&kernel.func, id).map(|life| all.unwrap_or(life)) {
             let elements = elements(b, Code::LowerPlan)?;
             let (bytes, align) = (b.dtype.bytes_of(elements as u64), ALIGN.max(u64::from(b.align)));
             waiting.push(Placed { id, bytes, align, life, offset: 0 });
@@ -43,7 +45,10 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     }
     // Sharing costs barriers. Where as many blocks are resident without it as a multiprocessor takes, it gains nothing.
     let apart: u64 = waiting.iter().map(|p| p.bytes.next_multiple_of(p.align)).sum();
-    if apart * u64::from(target.limits.blocks_per_sm) <= u64::from(target.limits.shared_per_sm) {
+    // With roles, of which each meets by itself, a block shares only where it has no room otherwise.
+    let has_roles = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_)));
+    let has_room = has_roles && apart <= u64::from(target.limits.shared_optin);
+    if has_room || apart * u64::from(target.limits.blocks_per_sm) <= u64::from(target.limits.shared_per_sm) {
         waiting.iter_mut().for_each(|p| p.life = (0, usize::MAX));
     }
     // The largest first: small ones then fill the gaps. Equal sizes stay in the order of declaration.
@@ -123,12 +128,54 @@ fn has_bulk_copies(body: &[Stmt]) -> bool {
     found
 }
 
-fn life(statements: &[&Stmt], id: BufferId) -> Option<(usize, usize)> {
-    let uses = |s: &&Stmt| {
-        let body = std::slice::from_ref(*s);
-        visit::reads(body).contains(&id) || visit::writes(body).contains(&id)
+/// The positions of the first and the last use of a buffer; `None` where it has none.
+fn life(func: &Func, id: BufferId) -> Option<(usize, usize)> {
+    let uses = |body: &[Stmt]| visit::reads(body).contains(&id) || visit::writes(body).contains(&id);
+    if !uses(&func.body) {
+        return None;
+    }
+    let (loads, list) = match apart(func) {
+        Roles::None => (false, outermost(&func.body)),
+        Roles::Loader { loads, list } => (uses(loads), list.iter().collect()),
+        Roles::AtOnce => return Some((0, usize::MAX)),
     };
-    let first = statements.iter().position(uses)?;
-    let last = statements.iter().rposition(uses)?;
-    Some((first, last))
+    let at = |s: &&Stmt| uses(std::slice::from_ref(*s));
+    let first = list.iter().position(at).filter(|_| !loads).unwrap_or(0);
+    Some((first, list.iter().rposition(at).unwrap_or(usize::MAX)))
+}
+
+/// How the roles of a kernel use shared memory.
+enum Roles<'a> {
+    None,
+    /// One only loads; the list of the other.
+    Loader {
+        loads: &'a [Stmt],
+        list: &'a [Stmt],
+    },
+    /// All at the same time.
+    AtOnce,
+}
+
+fn apart(func: &Func) -> Roles<'_> {
+    let reads_shared = |body: &[Stmt]| visit::reads(body).iter().any(|b| func.buffer(*b).scope == Scope::Shared);
+    let roles: Vec<&[Stmt]> =
+        func.body.iter().filter_map(|s| if let Stmt::Role(r) = s { Some(&*r.body) } else { None }).collect();
+    if roles.is_empty() {
+        return Roles::None;
+    }
+    let mut stays = false;
+    visit::walk(&func.body, &mut |s| {
+        stays |= matches!(s, Stmt::For(l) if matches!(l.kind, LoopKind::Persistent { .. }))
+    });
+    let writes_again = |loads: &[Stmt], list: &[Stmt]| {
+        let written = visit::writes(list);
+        visit::writes(loads).iter().any(|b| written.contains(b))
+    };
+    let (loaders, others): (Vec<&[Stmt]>, Vec<&[Stmt]>) = roles.iter().partition(|body| !reads_shared(body));
+    match (&loaders[..], &others[..]) {
+        ([loads], [list]) if !stays && roles.len() == func.body.len() && !writes_again(loads, list) => {
+            Roles::Loader { loads, list }
+        }
+        _ => Roles::AtOnce,
+    }
 }

@@ -254,9 +254,9 @@ impl<'a> Sites<'a> {
         let func = &self.kernel.func;
         let read_only = || !visit::writes(&func.body).contains(&buffer);
         let scope = func.buffer(buffer).scope;
-        // What passes between roles is ordered by the mbarriers of its ring.
+        // What passes between roles is ordered by the mbarriers of its ring, but for what the plan laid over the ring.
         if scope == Scope::Local
-            || func.buffer(buffer).role.is_some()
+            || (func.buffer(buffer).role.is_some() && (write || !self.is_laid_over(buffer)))
             || (scope == Scope::Global && !write && read_only())
         {
             return None;
@@ -376,6 +376,12 @@ impl<'a> Sites<'a> {
             return Level::Own;
         }
         self.enumerate(&a, &b)
+    }
+
+    /// Whether another buffer has some of the bytes.
+    fn is_laid_over(&self, id: BufferId) -> bool {
+        let others = (0..self.kernel.func.buffers.len() as u32).map(BufferId).filter(|other| *other != id);
+        others.into_iter().any(|other| self.overlap(id, other))
     }
 
     /// Different buffers conflict where the plan laid them over each other.
