@@ -157,8 +157,8 @@ pub(super) const WGMMA_SHARED: f64 = 0.75;
 /// The share of the other cycles from which on device memory decides. An estimate.
 pub(super) const WAITING: f64 = 0.8;
 /// How well the engines of a multiprocessor overlap. Of a fit to 4,779 times of 170 products by wgmma on H100s, as the figures below that say so. Of 177
-/// products with times of all recipes the first candidate by this model reaches 0.950 of the speed of the fastest that was measured, by the model before it
-/// 0.938; in-sample (h100-2026-11-27/candidates.jsonl and h100-2026-11-28/candidates.jsonl).
+/// products with times of all recipes the first candidate by this model reaches 0.950 of the speed of the fastest that was measured, the first by the
+/// earlier model 0.938; in-sample (h100-2026-11-27/candidates.jsonl and h100-2026-11-28/candidates.jsonl).
 pub(super) const WGMMA_OVERLAP: f64 = 9.7;
 /// Cycles of a k iteration by the power limit alone: so many for each cycle of bytes through shared memory, and one for so many bytes from L2. Of that fit.
 pub(super) const WGMMA_SHARED_POWER: f64 = 1.13;
@@ -213,9 +213,9 @@ pub(super) const SPLIT_SECTORS: f64 = 1.25;
 /// behind a tile of the latter (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl).
 pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
 /// The share of the bytes from L2 that warpgroups in ping-pong reach: 52 of 61 a cycle. On an H100 ping-pong takes 0.91 to 1.02 times as long as
-/// 128 x 256 for six large products, by the ratios to the library in turns, and 0.91 to 1.01 by this figure. With 49, 5120^3 NN in 160 x 256 would be
-/// at 0.99 and 8192^3 NT in 168 x 256 at 1.07, which take 0.91 and 0.99 (h100-2026-11-28). Times one after the other do not show that, as the power limit
-/// changes the clock.
+/// 128 x 256 for six large products, and 0.91 to 1.01 by this figure. With 49, 5120^3 NN in 160 x 256 would take 0.99 and 8192^3 NT in 168 x 256 1.07,
+/// which take 0.91 and 0.99. The measured figures are quotients of ratios to the library, as the power limit changes the clock between two
+/// measurements (h100-2026-11-28).
 pub(super) const PINGPONG_L2_SHARE: f64 = 52.0 / 61.0;
 pub(super) const COOPERATIVE_BUBBLE: f64 = 40.0;
 pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;

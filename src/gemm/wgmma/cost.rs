@@ -166,7 +166,7 @@ impl Wgmma {
         1.0 + tuning::MISSING_STAGE * missing.max(0) as f64
     }
 
-    /// How much longer the stages take where blocks share tiles: of those that stay, each waits for the epilogues of the others; four take less.
+    /// How much longer the stages take in a cluster: persistent blocks wait for each other's epilogues. Stages of four blocks take less.
     fn of_cluster(&self) -> f64 {
         let stay = if self.persistent && self.cluster != [1, 1] { tuning::PARTNERS_STAY } else { 1.0 };
         if self.shares_with_four() { stay * tuning::FOUR_SHARERS } else { stay }

@@ -12,8 +12,8 @@
 //!
 //! Swapped operands (C^T = B^T A^T) give a warpgroup 128 columns and up to 192 rows. Where A's rows run along k and B's do not (NN), these
 //! rows may be any multiple of 8, and the columns of straight operands only whole panels of 32: 8192^3 NN has the 1568 tiles of NT then.
-//! On an H100 5120^3 NN takes 0.91 of the time of 128 x 256 in 160 x 256 so, 8192x8192x1024 NN 0.95 and 8192^3 NT 0.99 in 168 x 256, by the ratios to
-//! the library in turns (h100-2026-11-28).
+//! On an H100 5120^3 NN takes 0.91 of the time of 128 x 256 in 160 x 256 so, 8192x8192x1024 NN 0.95 and 8192^3 NT 0.99 in 168 x 256; each is a quotient
+//! of ratios to the library (h100-2026-11-28).
 
 use super::swapped::store_rows;
 use super::thin::has_panels;

@@ -156,6 +156,7 @@ enum Roles<'a> {
     AtOnce,
 }
 
+/// Which role of a kernel only loads, if one does and blocks have one tile each.
 fn apart(func: &Func) -> Roles<'_> {
     let reads_shared = |body: &[Stmt]| visit::reads(body).iter().any(|b| func.buffer(*b).scope == Scope::Shared);
     let roles: Vec<&[Stmt]> =
