@@ -196,16 +196,16 @@ pub(super) const UNALIGNED_READS: [[f64; 2]; 3] = [[16.0, 1.33], [32.0, 0.62], [
 /// The share of these reads where several blocks share the tile, and the share of the others that they save each other. Of the fit of wgmma.
 pub(super) const UNALIGNED_SHARED: f64 = 0.2;
 pub(super) const SHARED_READS: f64 = 0.63;
-/// How much longer the stages of blocks that stay and share tiles take. Of the fit of wgmma.
-pub(super) const PARTNERS_STAY: f64 = 1.055;
+/// How much longer the stages of persistent blocks take in a cluster. Of the fit of wgmma.
+pub(super) const PERSISTENT_CLUSTER: f64 = 1.055;
 /// How much longer device memory takes for an operand that many blocks read than for one that each block reads once: 12288x128x3072 NT of f16
 /// takes 29.4 us in 96 x 128 and 32.8 in 192 x 64. Of the fit.
 pub(super) const READ_AGAIN: f64 = 0.18;
 /// How much less the stages of tiles that four blocks share take than the other figures say. Set by hand: of some 60 times in clusters of four the fit has
 /// 0.81 to 0.9, and then prefers four where two were faster.
 pub(super) const FOUR_SHARERS: f64 = 0.94;
-/// Bytes from L2 that a multiprocessor takes in a cycle, in whole sectors, and the sectors of 128 bytes that begin inside one over four. 1408x384x4352 NN
-/// of f16 takes 17.1 us on an H100 in 66 tiles of 64 x 128 and 11.8 in 132 of 64 x 64, each by two: 24 and 16 KB a stage at 61 bytes a cycle. With 66 to 75
+/// Bytes from L2 that a multiprocessor takes in a cycle, in whole sectors. 128 bytes that begin inside a sector have five sectors instead of four: the
+/// second figure. 1408x384x4352 NN of f16 takes 17.1 us on an H100 in 66 tiles of 64 x 128 and 11.8 in 132 of 64 x 64, each by two: 24 and 16 KB a stage at 61 bytes a cycle. With 66 to 75
 /// the fit of wgmma is alike.
 pub(super) const ARRIVING_BYTES: f64 = 70.0;
 pub(super) const SPLIT_SECTORS: f64 = 1.25;

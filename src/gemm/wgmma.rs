@@ -335,8 +335,8 @@ impl Wgmma {
         (suits && few && enough && !(one_wave && long)).then_some(half.with_early_release(spec, target))
     }
 
-    /// As many stages as k has use for, as leave room for C's own, and no more than so many. Where C lies beside few of them, and the block has no
-    /// other tile, they take its room.
+    /// As many stages as k has use for, as leave room for C's own, and no more than so many. Where few fit beside C and a block
+    /// has one tile, C takes their place, so that more fit.
     fn with_slots(self, spec: &GemmSpec, target: &Target, most: i64) -> Wgmma {
         let of = |stages: i64| Wgmma { stages, ..self };
         let most_of = |most: i64, fits: &dyn Fn(&i64) -> bool| (2..=most).rev().find(fits).unwrap_or(2);

@@ -199,7 +199,7 @@ fn tiles_that_four_blocks_share_are_right() {
     }
 }
 
-/// Behind the only tile of a producer, C takes the place of a ring that leaves it no room, and a missing barrier in between is found.
+/// Where a producer loads one tile alone, C takes the place of a ring that leaves it no room, and a missing barrier in between is found.
 #[test]
 fn c_takes_the_place_of_a_ring() {
     let target = Target::sm_90a();

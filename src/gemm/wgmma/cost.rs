@@ -12,7 +12,7 @@ use crate::te::GemmSpec;
 const SECTOR: i64 = 32;
 
 impl Wgmma {
-    /// Bytes of shared memory of a block, at least: behind the only tile of a producer, C takes the place of the ring.
+    /// Bytes of shared memory of a block, at least: where a producer loads one tile alone, C may take the place of the ring.
     pub fn shared(&self, spec: &GemmSpec) -> i64 {
         self.shared_with(spec, self.persistent)
     }
@@ -168,7 +168,7 @@ impl Wgmma {
 
     /// How much longer the stages take in a cluster: persistent blocks wait for each other's epilogues. Stages of four blocks take less.
     fn of_cluster(&self) -> f64 {
-        let stay = if self.persistent && self.cluster != [1, 1] { tuning::PARTNERS_STAY } else { 1.0 };
+        let stay = if self.persistent && self.cluster != [1, 1] { tuning::PERSISTENT_CLUSTER } else { 1.0 };
         if self.shares_with_four() { stay * tuning::FOUR_SHARERS } else { stay }
     }
 

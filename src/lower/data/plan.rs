@@ -4,8 +4,8 @@
 //! one from overtaking the readers of the other. No value passes between the iterations of a persistent loop, so its body
 //! counts as such a list, too, unless copies of one iteration may start in another.
 //!
-//! Where a role only loads, the list is that of the other role. What it loads is in use from the start of the kernel until the other role has
-//! read all of it: that role has then waited for each load. Blocks that stay load for their next tile meanwhile, so their buffers share nothing.
+//! Where one of two roles only loads, the list is that of the other role. What it loads is in use from the start of the kernel until the other role
+//! has read all of it: that role has then waited for each load. Persistent blocks load for their next tile meanwhile, so their buffers share nothing.
 
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
@@ -29,6 +29,7 @@ struct Placed {
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
+    let roles = roles(&kernel.func);
     let mut waiting: Vec<Placed> = Vec::new();
     for id in (0..kernel.func.buffers.len() as u32).map(BufferId) {
         let b = kernel.func.buffer(id);
@@ -37,7 +38,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
         }
         // Other blocks of a cluster store whenever they are ready.
         let all = is_stored_by_others(&kernel.func.body, id).then_some((0, usize::MAX));
-        if let Some(life) = life(&kernel.func, id).map(|life| all.unwrap_or(life)) {
+        if let Some(life) = life(&kernel.func, &roles, id).map(|life| all.unwrap_or(life)) {
             let elements = elements(b, Code::LowerPlan)?;
             let (bytes, align) = (b.dtype.bytes_of(elements as u64), ALIGN.max(u64::from(b.align)));
             waiting.push(Placed { id, bytes, align, life, offset: 0 });
@@ -45,9 +46,8 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     }
     // Sharing costs barriers. Where as many blocks are resident without it as a multiprocessor takes, it gains nothing.
     let apart: u64 = waiting.iter().map(|p| p.bytes.next_multiple_of(p.align)).sum();
-    // With roles, of which each meets by itself, a block shares only where it has no room otherwise.
-    let has_roles = kernel.func.body.iter().any(|s| matches!(s, Stmt::Role(_)));
-    let has_room = has_roles && apart <= u64::from(target.limits.shared_optin);
+    // A role's barrier costs more than shared memory that one block alone uses: with roles, buffers share only where they have no room otherwise.
+    let has_room = !matches!(roles, Roles::None) && apart <= u64::from(target.limits.shared_optin);
     if has_room || apart * u64::from(target.limits.blocks_per_sm) <= u64::from(target.limits.shared_per_sm) {
         waiting.iter_mut().for_each(|p| p.life = (0, usize::MAX));
     }
@@ -129,12 +129,12 @@ fn has_bulk_copies(body: &[Stmt]) -> bool {
 }
 
 /// The positions of the first and the last use of a buffer; `None` where it has none.
-fn life(func: &Func, id: BufferId) -> Option<(usize, usize)> {
+fn life(func: &Func, roles: &Roles, id: BufferId) -> Option<(usize, usize)> {
     let uses = |body: &[Stmt]| visit::reads(body).contains(&id) || visit::writes(body).contains(&id);
     if !uses(&func.body) {
         return None;
     }
-    let (loads, list) = match apart(func) {
+    let (loads, list) = match *roles {
         Roles::None => (false, outermost(&func.body)),
         Roles::Loader { loads, list } => (uses(loads), list.iter().collect()),
         Roles::AtOnce => return Some((0, usize::MAX)),
@@ -157,7 +157,7 @@ enum Roles<'a> {
 }
 
 /// Which role of a kernel only loads, if one does and blocks have one tile each.
-fn apart(func: &Func) -> Roles<'_> {
+fn roles(func: &Func) -> Roles<'_> {
     let reads_shared = |body: &[Stmt]| visit::reads(body).iter().any(|b| func.buffer(*b).scope == Scope::Shared);
     let roles: Vec<&[Stmt]> =
         func.body.iter().filter_map(|s| if let Stmt::Role(r) = s { Some(&*r.body) } else { None }).collect();
