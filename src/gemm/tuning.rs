@@ -48,6 +48,10 @@ pub(super) const MMA_CYCLES: f64 = 6.0;
 pub(super) const MMA_OVERLAP: f64 = 3.8;
 /// The share of the device memory bandwidth that mma.sync reaches on chips with wgmma. Of the fit.
 pub(super) const MMA_MEMORY_SHARE: f64 = 0.84;
+/// How much of the bytes of C a block costs more that is alone on its multiprocessor, which stores nothing while it loads; with n blocks the n-squaredth
+/// part of that. On an H100 8000x4000x16 NT of s8 takes 51 us in 256 x 128, 44.4 in 128 x 128 and 42.9 in 64 x 128, 3104x5912x32 TN 35, 29.8 and 28.9,
+/// 13312x5056x3 NT 102 to 103, 95 and 93 in 128 x 64.
+pub(super) const MMA_STORES_ALONE: f64 = 0.17;
 /// Cycles of a stage of 64 terms by TMA in which the tensor cores wait for the barrier of a lone block. At 8192^3 on an H200 they were busy
 /// for 0.911 of the cycles with 128 x 256 alone, and with two blocks of 128 x 128, 80 x 256, 192 x 128 for 0.934, 0.947, 0.948: the
 /// figure gives 0.911, 0.939, 0.945, 0.949 of 0.97, which is what they are busy where nothing is loaded (no record was kept).
@@ -95,6 +99,8 @@ pub(super) const SIMT_FETCH: f64 = 1.25;
 pub(super) const SIMT_LAUNCH: f64 = 2600.0;
 /// Bytes of a tile of C that a multiprocessor stores in a cycle: the bound that the fit had, as C counts in device memory.
 pub(super) const SIMT_STORE_BYTES: f64 = 400.0;
+/// How much of their bytes rows of C of a single sector cost more.
+pub(super) const SIMT_SECTOR_ROWS: f64 = 0.34;
 /// How much longer than the latency of device memory a lone block waits for its loads, and how much of the cycles that few warps lose is
 /// left between two k steps. Of the fit.
 pub(super) const SIMT_LOADS: f64 = 2.02;
@@ -222,9 +228,12 @@ pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;
 /// Cycles from the last wgmma of a stage to the first of the next besides the additions of partial sums: the wait, the barrier of the next
 /// stage, and the descriptors. An estimate.
 pub(super) const PROMOTION_LATENCY: f64 = 100.0;
-/// The share of the cooperative cycles that ping-pong must stay below: smaller tiles move more bytes, which takes power, and so time where
-/// power is the limit (h200-2026-11-23/turns_variants.jsonl).
-pub(super) const PINGPONG_GAIN: f64 = 0.98;
+/// The part of the cooperative cycles that ping-pong must gain where it moves twice the bytes for each MMA, and as much less as it moves fewer: bytes
+/// take power, and so time where power is the limit (h200-2026-11-23/turns_variants.jsonl). In 256 x 192 it moves 1.11 times those of 128 x 256, and takes
+/// 0.98 to 0.99 of its time on an H100 for 2048x128256x4096 of bf16, where the tensor cores alone would take 0.976. In 192 x 256 with swapped operands it
+/// moves 1.2 times those of 144 x 256 and takes 1.02 to 1.10 of its time for 7488x2560x4800 and 7297x2528x4800 NT of f16, where the tensor cores
+/// would take 0.98. In 256 x 176 it moves 1.15 times those of 128 x 256 and takes 0.98 of its time for 4096x14336x4096 TT of f16, and 0.976 by the tensor cores.
+pub(super) const PINGPONG_BYTES: f64 = 0.15;
 /// How much longer tiles by wgmma take than the model says where half of a tile lies beyond a C of few rows or columns: on an H100
 /// 16x4096x4096 NT of f16 takes 19.3 us in such tiles, 15.7 by mma.sync and 9.6 and 7.8 for 2352x16x1864 NN (no record was kept).
 pub(super) const WGMMA_BEYOND: f64 = 1.23;

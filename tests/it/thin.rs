@@ -88,7 +88,7 @@ fn columns_of_short_panels_are_exact() {
     for (layout, swap_ab, block, [m, n, k]) in cases {
         let gemm = Gemm::new(m, n, k).of(DType::F16).layout(layout);
         let of = Wgmma::of(gemm.spec(), block, 1, &target);
-        let tiles = Wgmma { swap_ab, cluster: [1, 1], persistent: false, producer: false, ..of };
+        let tiles = Wgmma { swap_ab, swizzle: 64, cluster: [1, 1], persistent: false, producer: false, ..of };
         let steps = tiles.steps(gemm.spec()).finish().unwrap();
         let schedule = Schedule::new(gemm.program().unwrap(), target, steps);
         let panels = if swap_ab.is_swapped() { "swizzle A_s 64" } else { "swizzle B_s 64" };

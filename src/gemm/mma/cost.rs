@@ -59,13 +59,20 @@ impl Mma {
             },
             tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
             resident: self.resident(spec, target),
-            memory_bytes: result_bytes(spec)
+            memory_bytes: result_bytes(spec) * self.stores_alone(spec, target)
                 + Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum::<f64>(),
             flight_bytes: used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0,
             cluster: if self.adds_in_cluster() { self.parts } else { 1 },
             passes: self.passes(spec),
             ..Work::NONE
         }
+    }
+
+    /// How many times the bytes of C count: few blocks on a multiprocessor store nothing while they load. Measured on chips with wgmma alone.
+    fn stores_alone(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let resident = self.resident(spec, target).max(1) as f64;
+        let alone = if target.has(Features::WGMMA) { tuning::MMA_STORES_ALONE } else { 0.0 };
+        1.0 + alone / (resident * resident)
     }
 
     /// Cycles of the launch that are hidden. Chips without programmatic dependent launch are taken for as fast as one whose kernels begin early.

@@ -23,7 +23,7 @@ impl Wgmma {
     }
 
     fn shared_with(&self, spec: &GemmSpec, apart: bool) -> i64 {
-        let ring = in_bytes(self.stage_tile().iter().sum::<i64>() * self.bk, spec) * self.stages;
+        let ring = self.stage_bytes(spec) * self.stages;
         let out = if self.stores_by_tma() && (self.persistent || self.producer) {
             self.store_tile_shape(spec).iter().product::<i64>() * bytes(spec.out) * self.out_stages
         } else {
@@ -49,6 +49,21 @@ impl Wgmma {
             stage_tile[self.swap_ab.rows()] /= self.warpgroups;
         }
         stage_tile
+    }
+
+    /// Bytes of an operand's tile in a stage: whole panels of its rows.
+    fn fetched_bytes(&self, spec: &GemmSpec, operand: Operand) -> i64 {
+        let side = self.stage_tile()[operand as usize];
+        if self.tile_along_k(spec, operand) {
+            return in_bytes(side * self.bk, spec);
+        }
+        let panel = self.swizzle_of(spec, operand);
+        up(in_bytes(side, spec), panel) * panel * self.bk
+    }
+
+    /// Bytes of a stage.
+    pub(super) fn stage_bytes(&self, spec: &GemmSpec) -> i64 {
+        Operand::BOTH.into_iter().map(|operand| self.fetched_bytes(spec, operand)).sum()
     }
 
     /// Whether the blocks of a cluster add up parts.
@@ -98,7 +113,7 @@ impl Wgmma {
     pub(super) fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
         let ([m, n], row) = (self.stage_tile(), in_bytes(self.bk, spec));
         let rate = target.device().operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
-        let fetched = (m + n) * row;
+        let fetched = self.stage_bytes(spec);
         // A warpgroup reads its rows of A once, and all columns of B for each 64 rows.
         let warpgroups = if self.pingpong { 1 } else { self.warpgroups };
         let (tall, wide) = if self.swap_ab.is_swapped() { (n, m) } else { (m, n) };
@@ -220,7 +235,7 @@ impl Wgmma {
             let share = if sharers > 1.0 { tuning::UNALIGNED_SHARED } else { 1.0 };
             let reads = 1.0 - tuning::SHARED_READS * (1.0 - 1.0 / sharers) + share * pieces * inside;
             let lines = (LINE / panel) as f64;
-            in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64 * reads * lines
+            self.fetched_bytes(spec, operand) as f64 * reads * lines
         };
         Operand::BOTH.into_iter().map(one).sum()
     }
@@ -229,18 +244,27 @@ impl Wgmma {
     fn arriving_bytes(&self, spec: &GemmSpec) -> f64 {
         let one = |operand: Operand| {
             let split = if self.alignment(spec, operand) < SECTOR { tuning::SPLIT_SECTORS } else { 1.0 };
-            split * in_bytes(self.stage_tile()[operand as usize] * self.bk, spec) as f64
+            split * self.fetched_bytes(spec, operand) as f64
         };
         Operand::BOTH.into_iter().map(one).sum()
     }
 
-    /// Bytes that the addresses of an operand's rows are multiples of, up to a line.
+    /// Bytes that the addresses of the rows of an operand's tiles are multiples of, up to a line.
     fn alignment(&self, spec: &GemmSpec, operand: Operand) -> i64 {
-        let pitch = match self.routes[operand as usize] {
+        let along_k = self.tile_along_k(spec, operand);
+        let d = operand as usize;
+        let side = self.stage_tile()[d];
+        // Packed rows are whole tiles.
+        let whole = self.block[d] * self.cluster[d];
+        let pitch = match self.routes[d] {
             Source::Direct => in_bytes(operand.multiple(spec), spec).max(1),
-            Source::Packed => LINE,
+            Source::Packed if along_k => LINE,
+            Source::Packed => in_bytes(up(operand.rows(spec), whole) * whole, spec),
         };
-        LINE.min(1 << pitch.trailing_zeros())
+        // Tiles across k begin inside a row of the operand.
+        let begins_inside = !along_k && operand.rows(spec) > side;
+        let tile = if begins_inside { in_bytes(side, spec) } else { LINE };
+        LINE.min(1 << pitch.trailing_zeros()).min(1 << tile.trailing_zeros())
     }
 
     /// The share of the bytes from L2 that a multiprocessor gets. It is less where ragged tiles let blocks run ahead over many stages.

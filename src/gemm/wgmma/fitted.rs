@@ -4,9 +4,14 @@
 //! multiprocessors) 7360x592x13232 NT of f16 takes 227 us in 232 tiles of 128 x 192 and 163 in 117 of 192 x 200; 1792x1920x15168 NT takes
 //! 155 us in 105 tiles of 256 x 128 and 136 in 126 of 128 x 216. In two waves of blocks that stay 2634x2432x6560 NT takes 138 us in
 //! 128 x 256 and 119 in 128 x 208, in three 768x9864x768 TT 22.7 in 128 x 256 and 20.8 in 128 x 152, in four 14367x896x368 NN 24.3 in
-//! 128 x 256 and 20.4 in 192 x 128.
+//! 128 x 256 and 20.4 in 192 x 128. Swapped operands divide the rows of C so: 1426x9072x1464 NN of bf16 takes 75.6 us in 128 x 256 by two and 63.2 in
+//! 208 x 128 by two, 1670x4192x14272 NT 298 in 128 x 256 and 271 in 144 x 192.
+//!
+//! Where the operand that gives the columns does not run along k, a tile of any width reads whole panels of 64 elements, and one that is no multiple of
+//! 64 begins inside lines of L2. The model counts both: 4224x1904x6144 TN of bf16 takes 147 us in 256 x 128 and 130 in 192 x 160 by two,
+//! 7616x1120x384 NN 14.9 in 128 x 192 and 13.9 in 176 x 192; but 1443x7936x1216 TN 44.4 in 128 x 256 and 61.2 in 168 x 192.
 
-use super::{LEAST_STAGES, MOST_STAGES, SwapAb, Wgmma, processors, room, thin, up};
+use super::{Accumulators, LEAST_STAGES, MOST_STAGES, SwapAb, Wgmma, bytes, processors, room, thin, up};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -39,31 +44,56 @@ impl Wgmma {
         let mut all = Wgmma::fitted_to_waves(spec, target);
         for swap_ab in [SwapAb::Straight, SwapAb::Swapped] {
             for (long, warpgroups) in LONG {
-                let Some(columns) = fitted_columns(spec, swap_ab, (long, warpgroups), 1, target) else { continue };
-                let block = if swap_ab.is_swapped() { [columns, long] } else { [long, columns] };
-                all.extend(Wgmma::alone(spec, swap_ab, (block, warpgroups), 1, target));
+                for columns in fitted_columns(spec, swap_ab, (long, warpgroups), 1, target) {
+                    let block = swap_ab.block(long, columns);
+                    all.extend(Wgmma::alone(spec, swap_ab, (block, warpgroups), 1, target));
+                }
             }
         }
         all
     }
 
-    /// Tiles of blocks that stay, in two waves or more.
+    /// Tiles of persistent blocks, in two waves or more.
     fn fitted_to_waves(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        // Swapped operands leave by stmatrix.
+        let in_pairs = bytes(spec.out) != 2 || !Accumulators::of(spec).converts();
+        let orders = if in_pairs { &[SwapAb::Straight][..] } else { &[SwapAb::Straight, SwapAb::Swapped] };
         let mut all = Vec::new();
-        for (waves, (long, warpgroups)) in WAVES.flat_map(|waves| LONG.map(|long| (waves, long))) {
-            let fitted = fitted_columns(spec, SwapAb::Straight, (long, warpgroups), waves, target);
-            let Some(columns) = fitted else { continue };
-            let w = Wgmma::of(spec, [long, columns], warpgroups, target);
-            let alone = Wgmma { cluster: [1, 1], ..w }.with_slots(spec, target, MOST_STAGES);
-            // Beside a producer the ring leaves no room for C; a short one does not hide the loads.
-            let long = |w: &Wgmma| w.stages >= LEAST_STAGES && w.shared(spec) <= room(target);
-            let both = [Some(alone), (w != alone).then_some(w)].into_iter().flatten();
-            let busy =
-                |w: &Wgmma| w.k_stages(spec) >= LEAST_STAGES && w.blocks(spec) <= waves * i64::from(processors(target));
-            let fits = |w: &Wgmma| w.persistent && busy(w) && w.fits_beside_producer();
-            all.extend(both.filter(|w| fits(w) && thin::has_panels(w, spec) && long(w)));
+        for (swap_ab, waves) in orders.iter().flat_map(|order| WAVES.map(|waves| (*order, waves))) {
+            for (long, warpgroups) in LONG {
+                for columns in fitted_columns(spec, swap_ab, (long, warpgroups), waves, target) {
+                    let block = swap_ab.block(long, columns);
+                    all.extend(Wgmma::in_waves(spec, swap_ab, (block, warpgroups), waves, target));
+                }
+            }
         }
         all
+    }
+
+    /// Such tiles, alone and where their rows cross lines in clusters.
+    fn in_waves(
+        spec: &GemmSpec,
+        swap_ab: SwapAb,
+        tile: ([i64; 2], i64),
+        waves: i64,
+        target: &Target,
+    ) -> impl Iterator<Item = Wgmma> {
+        let w = Wgmma::of_operands(spec, swap_ab, tile, target);
+        // One stage of C leaves the ring more room than two.
+        let roomy = |w: Wgmma| match w.stages < LEAST_STAGES {
+            true => Wgmma { out_stages: 1, ..w }.with_slots(spec, target, MOST_STAGES),
+            false => w,
+        };
+        let alone = roomy(Wgmma { cluster: [1, 1], ..w }.with_slots(spec, target, MOST_STAGES));
+        let w = roomy(w);
+        // Beside a producer the ring leaves no room for C; a short one does not hide the loads.
+        let long = move |w: &Wgmma| w.stages >= LEAST_STAGES && w.shared(spec) <= room(target);
+        let busy = move |w: &Wgmma| {
+            w.k_stages(spec) >= LEAST_STAGES && w.blocks(spec) <= waves * i64::from(processors(target))
+        };
+        let fits = move |w: &Wgmma| w.persistent && busy(w) && w.fits_beside_producer();
+        let both = [Some(alone), (w != alone).then_some(w)].into_iter().flatten();
+        both.filter(move |w| fits(w) && thin::has_panels(w, spec) && long(w))
     }
 }
 
@@ -74,13 +104,12 @@ fn fitted_columns(
     (long, warpgroups): (i64, i64),
     waves: i64,
     target: &Target,
-) -> Option<i64> {
+) -> impl Iterator<Item = i64> {
     let most = if spec.epilogue { MOST_WITH_EPILOGUE } else { MOST_ACCUMULATORS };
-    let sides = [spec.m, spec.n];
-    let (rows, side) = (sides[swap_ab.rows()], sides[1 - swap_ab.rows()]);
-    let tiles = waves * i64::from(processors(target)) / up(rows, long);
-    let columns = (tiles > 0).then(|| thin::part(side, tiles, thin::step(spec, swap_ab)))?;
-    (COLUMNS.contains(&columns) && long * columns / (128 * warpgroups) <= most).then_some(columns)
+    let tiles = waves * i64::from(processors(target)) / up([spec.m, spec.n][swap_ab.rows()], long);
+    let parts = if tiles > 0 { thin::parts(spec, swap_ab, tiles) } else { Vec::new() };
+    let fits = move |columns: &i64| COLUMNS.contains(columns) && long * columns / (128 * warpgroups) <= most;
+    parts.into_iter().filter(fits)
 }
 
 #[cfg(test)]
@@ -105,6 +134,20 @@ mod tests {
         assert!(waves(chosen(2634, 2432, 6560, Layout::NT), 2));
         // Whole waves of panels.
         assert_eq!(chosen(2048, 2048, 2048, Layout::NT), (0, 128));
+    }
+
+    #[test]
+    fn swapped_tiles_of_several_waves_are_first_where_they_divide_the_gemm_better() {
+        // 8 by 33 tiles are two waves; straight ones of 128 rows are more or longer.
+        let gemm = Gemm::new(1670, 4192, 14272).of(DType::Bf16);
+        let spec = *gemm.spec();
+        let w = Wgmma::choose(&spec, &Target::sm_90a()).unwrap();
+        assert_eq!((w.block, w.swap_ab, w.persistent), ([216, 128], SwapAb::Swapped, true));
+        assert_eq!(w.blocks(&spec), 264);
+        // Results of 32 bits leave in pairs.
+        let wide = GemmSpec { out: DType::F32, ..spec };
+        let all = Wgmma::fitted_tiles(&wide, &Target::sm_90a());
+        assert!(all.iter().all(|w| !w.swap_ab.is_swapped()) && !all.is_empty());
     }
 
     #[test]

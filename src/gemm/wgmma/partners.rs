@@ -55,6 +55,7 @@ impl Wgmma {
 mod tests {
     use super::*;
     use crate::dtype::DType;
+    use crate::gemm::{Gemm, Product};
     use crate::te::Layout;
 
     #[test]
@@ -62,10 +63,29 @@ mod tests {
         let target = Target::sm_90a();
         // 192 x 240 of three warpgroups fills one wave, for which ptxas finds no registers beside a producer.
         for [m, n, k] in [[360, 15680, 1312], [15680, 360, 1312], [7360, 592, 13232], [360, 15660, 1300]] {
-            let spec = GemmSpec::of(m, n, k, DType::Bf16, Layout::NT);
-            let all = Wgmma::candidates(&spec, &target);
+            let gemm = Gemm::new(m, n, k).of(DType::Bf16);
+            let all = Wgmma::candidates(gemm.spec(), &target);
+            // Rows of C that TMA cannot store have no producer.
+            assert_eq!(all.iter().any(|w| w.producer), n % 8 == 0, "{m}x{n}x{k}");
             let wide = all.iter().find(|w| w.producer && !w.fits_beside_producer());
             assert!(wide.is_none(), "{m}x{n}x{k}: {wide:?}");
+        }
+    }
+
+    #[test]
+    fn every_tile_lowers() {
+        let target = Target::sm_90a();
+        for ([m, n, k], layout) in [([808, 1448, 3819], Layout::TN), ([384, 1536, 8192], Layout::NT)] {
+            let gemm = Gemm::new(m, n, k).of(DType::Bf16).layout(layout);
+            let all = Wgmma::candidates(gemm.spec(), &target);
+            let shared: Vec<_> = all.into_iter().filter(|w| w.cluster != [1, 1]).collect();
+            assert!(shared.len() > 20 && shared.iter().any(|w| w.warpgroups == 1 && w.block[0] == 128));
+            for w in shared {
+                let steps = w.steps(gemm.spec());
+                let schedule = crate::gemm::schedule(&Product::of_gemm(&gemm).unwrap(), &target, steps).unwrap();
+                let lowered = schedule.scheduled().and_then(|func| crate::lower::lower(&func, &target));
+                assert!(lowered.is_ok(), "{w:?} of {m}x{n}x{k}: {}", lowered.unwrap_err());
+            }
         }
     }
 }

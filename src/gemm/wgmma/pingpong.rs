@@ -15,6 +15,7 @@
 //! On an H100 5120^3 NN takes 0.91 of the time of 128 x 256 in 160 x 256 so, 8192x8192x1024 NN 0.95 and 8192^3 NT 0.99 in 168 x 256; each is a quotient
 //! of ratios to the library (h100-2026-11-28).
 
+use super::epilogue::STORE_PARTS;
 use super::swapped::store_rows;
 use super::thin::has_panels;
 use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, room};
@@ -40,8 +41,8 @@ const MIN_ITERATIONS: i64 = 16;
 /// conflicts.
 fn widths(swap_ab: SwapAb) -> impl Iterator<Item = i64> {
     let part = move |width| match swap_ab {
-        SwapAb::Straight => super::store_columns(width, 2, true),
-        SwapAb::Swapped => store_rows(width),
+        SwapAb::Straight => super::epilogue::store_columns(width, 2, true),
+        SwapAb::Swapped => store_rows(width, STORE_PARTS),
     };
     (LEAST..=MOST).step_by(8).filter(move |width| part(*width).is_some())
 }
@@ -101,9 +102,12 @@ impl Wgmma {
         .then_some(w)
     }
 
-    /// Whether ping-pong gains enough over other tiles.
+    /// Whether ping-pong gains enough over other tiles: the more bytes it moves for each MMA, the more.
     pub(super) fn gains_over(&self, other: &Wgmma, spec: &GemmSpec, target: &Target) -> bool {
-        other.persistent && self.mma_cycles(spec, target) < tuning::PINGPONG_GAIN * other.mma_cycles(spec, target)
+        let bytes_of = |w: &Wgmma| w.stage_bytes(spec) as f64 / w.stage_tile().iter().product::<i64>() as f64;
+        let more = (bytes_of(self) / bytes_of(other) - 1.0).max(0.0);
+        let share = 1.0 - tuning::PINGPONG_BYTES * more;
+        other.persistent && self.mma_cycles(spec, target) < share * other.mma_cycles(spec, target)
     }
 }
 

@@ -3,7 +3,8 @@
 //! A row of C in shared memory has 64 columns of a warpgroup, or a multiple, as swizzled panels of 128 bytes: 8 rows at the same columns are
 //! in different banks, so a part of the tile may have any multiple of 8 rows.
 
-use super::{ROWS, STORE_PARTS, Wgmma};
+use super::epilogue::STORE_PARTS;
+use super::{ROWS, Wgmma};
 use crate::gemm::staging::present;
 use crate::ir::{Axis, CopyKind, Scope};
 use crate::schedule::Steps;
@@ -12,17 +13,24 @@ use crate::te::GemmSpec;
 /// Rows of the smallest matrix of stmatrix.trans, and columns of C that a warp has of 64.
 const MATRIX: i64 = 8;
 const WARP_COLUMNS: i64 = 16;
+/// Equal parts in which cooperative warpgroups store a tile, as few as leave room for two of them beside the ring.
+const SMALL_PARTS: std::ops::RangeInclusive<i64> = 4..=8;
 
-/// Rows of C that a warpgroup in ping-pong stores at once from a tile of so many: its largest equal parts of whole matrices.
-pub(super) fn store_rows(rows: i64) -> Option<i64> {
-    STORE_PARTS.into_iter().find(|parts| rows % (parts * MATRIX) == 0).map(|parts| rows / parts)
+/// Rows of C that warpgroups store at once from a tile of so many: its largest equal parts of whole matrices.
+pub(super) fn store_rows(rows: i64, parts: std::ops::RangeInclusive<i64>) -> Option<i64> {
+    parts.into_iter().find(|parts| rows % (parts * MATRIX) == 0).map(|parts| rows / parts)
 }
 
 impl Wgmma {
-    /// Rows of C that a warpgroup stores at once: a part of its tile in ping-pong, or the whole tile.
+    /// Rows of C that a warpgroup stores at once: a part of its tile where the block has another one, or the whole tile.
     pub(super) fn store_rows(&self) -> i64 {
         let rows = self.block[0];
-        store_rows(rows).filter(|_| self.pingpong).unwrap_or(rows)
+        let part = match (self.pingpong, self.persistent) {
+            (true, _) => store_rows(rows, STORE_PARTS),
+            (false, true) => store_rows(rows, SMALL_PARTS).or_else(|| store_rows(rows, STORE_PARTS)),
+            (false, false) => None,
+        };
+        part.unwrap_or(rows)
     }
 
     /// From accumulators whose rows are columns of C to C.
@@ -43,5 +51,8 @@ impl Wgmma {
         s.reorder(present([fo, "fw", "fc", "fi", "fr"])).bind("fw", Axis::Warp);
         s.tensorize("fi", &format!("stmatrix.trans.m{matrix}n{WARP_COLUMNS}.{}", spec.out)).swizzle("C_s", 128);
         s.reverse_compute_at("C_s", at).made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
+        if at == "ep" && self.out_stages > 1 {
+            s.pipeline("ep", self.out_stages);
+        }
     }
 }

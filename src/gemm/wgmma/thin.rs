@@ -3,8 +3,8 @@
 //! C has few such tiles, so k is divided among the blocks of a cluster (split-K). The ring has as many stages as shared memory holds.
 
 use super::{
-    Accumulators, DEPTH, Epilogue, MOST_STAGES, PARTS, ROWS, SwapAb, Wgmma, bytes, in_bytes, known, room, runs_along_k,
-    shares_out, up,
+    Accumulators, DEPTH, Epilogue, LINE, MOST_STAGES, PARTS, ROWS, SwapAb, Wgmma, bytes, in_bytes, known, room,
+    runs_along_k, shares_out, up,
 };
 use crate::gemm::split::Combine;
 use crate::gemm::work::ranked;
@@ -40,10 +40,10 @@ impl Wgmma {
             return Vec::new();
         }
         let (mut all, most) = (Vec::new(), i64::from(target.limits.cluster));
-        for (swap_ab, few) in [(SwapAb::Swapped, spec.m), (SwapAb::Straight, spec.n)] {
-            for columns in columns(few, step(spec, swap_ab)) {
+        for swap_ab in [SwapAb::Swapped, SwapAb::Straight] {
+            for columns in columns(spec, swap_ab) {
                 for (long, warpgroups) in LONG {
-                    let block = if swap_ab.is_swapped() { [columns, long] } else { [long, columns] };
+                    let block = swap_ab.block(long, columns);
                     if block[0] * block[1] / (128 * warpgroups) <= MOST_ACCUMULATORS {
                         let of = |parts| Wgmma::alone(spec, swap_ab, (block, warpgroups), parts, target);
                         all.extend(PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of));
@@ -87,7 +87,7 @@ impl Wgmma {
         let in_pairs = swap_ab.is_swapped() && !(bytes(spec.out) == 2 && Accumulators::of(spec).converts());
         // One of straight operands leaves in panels, or in two halves of whole matrices.
         let [_, n] = block;
-        let whole = super::store_columns(n, bytes(spec.out), false).is_some() || n % (2 * STEP) == 0;
+        let whole = super::epilogue::store_columns(n, bytes(spec.out), false).is_some() || n % (2 * STEP) == 0;
         let leaves = parts > 1 || w.stores_by_tma() && !in_pairs && (whole || swap_ab.is_swapped());
         let long = parts == 1 || up(spec.k, w.bk) >= super::LEAST_STAGES * parts;
         let few = w.tiles(spec).saturating_mul(parts) <= 4 * i64::from(target.device().multiprocessors);
@@ -102,42 +102,44 @@ impl Wgmma {
     }
 }
 
-/// Numbers of columns of instructions, multiples of a step: equal parts of a side of C, as few as there can be or twice as many.
-fn columns(side: i64, step: impl Fn(i64) -> i64) -> Vec<i64> {
+/// Numbers of columns of instructions: equal parts of a side of C, as few as there can be or twice as many.
+fn columns(spec: &GemmSpec, swap_ab: SwapAb) -> Vec<i64> {
+    let side = [spec.m, spec.n][1 - swap_ab.rows()];
     if side > FEW {
         return Vec::new();
     }
     let fewest = up(side, MOST);
-    let part = |tiles: i64| part(side, tiles, &step);
-    let mut all = vec![part(fewest), part(2 * fewest)];
+    let mut all: Vec<i64> = [fewest, 2 * fewest].into_iter().flat_map(|tiles| parts(spec, swap_ab, tiles)).collect();
     all.dedup();
     all
 }
 
-/// Columns of the instructions of so many equal parts of a side of C.
-pub(super) fn part(side: i64, tiles: i64, step: impl Fn(i64) -> i64) -> i64 {
-    let columns = up(side, tiles);
-    let step = step(columns);
-    up(columns, step) * step
+/// Columns of the instructions of so many equal parts of a side of C, a multiple of each of their [`steps`].
+pub(super) fn parts(spec: &GemmSpec, swap_ab: SwapAb, tiles: i64) -> Vec<i64> {
+    let columns = up([spec.m, spec.n][1 - swap_ab.rows()], tiles);
+    let mut all: Vec<i64> = steps(spec, swap_ab, columns).map(|step| up(columns, step) * step).collect();
+    all.dedup();
+    all
 }
 
-/// What so many columns of instructions are a multiple of: of the instruction's own step, and of whole panels where the operand that gives them
-/// does not run along k.
-pub(super) fn step(spec: &GemmSpec, swap_ab: SwapAb) -> impl Fn(i64) -> i64 {
-    let (bits, along_k) = (spec.a.bits(), runs_along_k(swap_ab.columns(), spec));
-    move |columns| match along_k {
-        false => 8 * PANEL / i64::from(bits),
-        true if bits < 16 && columns > 4 * STEP => 2 * STEP,
-        true => STEP,
-    }
+/// What so many columns of instructions are a multiple of: the instruction's own step, and where the operand that gives them does not run along k,
+/// whole short panels, or either: tiles of whole short panels begin with sectors of L2.
+fn steps(spec: &GemmSpec, swap_ab: SwapAb, columns: i64) -> impl Iterator<Item = i64> {
+    let bits = i64::from(spec.a.bits());
+    let (fine, panel) = (Some(if bits < 16 && columns > 4 * STEP { 2 * STEP } else { STEP }), 8 * PANEL / bits);
+    let both = match runs_along_k(swap_ab.columns(), spec) {
+        true => [fine, None],
+        false => [fine.filter(|_| columns * bits > 8 * LINE), Some(panel)],
+    };
+    both.into_iter().flatten()
 }
 
-/// Whether the rows of a tile that give the columns of instructions are whole panels, where they do not run along k, and C has as many: 8x3312x408
+/// Whether the rows of a tile that give the columns of instructions are whole panels or longer than a line, where they do not run along k, and C has as many: 8x3312x408
 /// TT of f16 takes 6.0 us on an H100 in panels of 32 elements, of which 24 are beyond C, the library 4.0 (h100-2026-11-27).
 pub(super) fn has_panels(w: &Wgmma, spec: &GemmSpec) -> bool {
     let side = w.swap_ab.columns().rows(spec);
     let [row, used] = [w.block[1 - w.swap_ab.rows()], up(side, STEP) * STEP].map(|elements| in_bytes(elements, spec));
-    runs_along_k(w.swap_ab.columns(), spec) || row % PANEL == 0 && used >= PANEL
+    runs_along_k(w.swap_ab.columns(), spec) || (row % PANEL == 0 || row > LINE) && used >= PANEL
 }
 
 #[cfg(test)]

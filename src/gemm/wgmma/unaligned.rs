@@ -79,7 +79,7 @@ impl Wgmma {
     /// blocks share a side, and 0.08 of 6.8 where two do. Nor has a warpgroup that takes turns anyone to meet. Other tiles store
     /// while they go on, or were not measured.
     pub(super) fn stores_by_warp(&self) -> bool {
-        let one_wave = self.producer && !self.persistent && self.warpgroups == 1;
+        let one_wave = self.producer && !self.persistent && self.warpgroups == 1 && self.tall() == 1;
         self.stores_by_tma() && (one_wave || self.pingpong) && !self.swap_ab.is_swapped()
     }
 }

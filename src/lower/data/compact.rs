@@ -4,13 +4,15 @@
 //! iteration at a time, so their variables stay symbolic in the region's minimum, which is taken off every index.
 //! A shared buffer belongs to the block: its region is taken over all threads; that of a cluster's buffer over all its blocks, too. A fragment belongs to the warp, a local
 //! buffer to the thread, whose number stays symbolic. Global buffers keep their shape.
+//!
+//! Swizzled rows that are longer than a panel get whole panels, of which the last may be in use in part.
 
 use crate::error::{Code, Result};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads::WARPGROUP;
 use crate::ir::region::{self, Range, Region};
 use crate::ir::simplify;
-use crate::ir::{Axis, BufferId, Expr, Func, Index, Scope, Stmt, visit};
+use crate::ir::{Axis, Buffer, BufferId, Expr, Func, Index, Scope, Stmt, visit};
 use crate::lower::bug;
 use crate::lower::map::units;
 use crate::target::Target;
@@ -33,9 +35,20 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
             if let Some(region) = of_group.or_else(|| region::in_use(&kernel.func, id, &threads, &kernel.env())) {
                 shrink(&mut kernel.func, id, &region)?;
             }
+            whole_panels(kernel.func.buffer_mut(id));
         }
     }
     Ok(())
+}
+
+/// Rounds the rows of a swizzled buffer up to whole panels, if they are longer than one.
+fn whole_panels(buffer: &mut Buffer) {
+    let bits = i64::from(buffer.dtype.bits());
+    let (Some(width), Some(row)) = (buffer.swizzle, buffer.shape.last_mut()) else { return };
+    let panel = i64::from(width) * 8 / bits;
+    if let Some(columns) = row.as_int().filter(|columns| *columns > panel) {
+        *row = Index::Int(columns.saturating_add(panel - 1) / panel * panel);
+    }
 }
 
 /// Whether the warps of a role fill a buffer.

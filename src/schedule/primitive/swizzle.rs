@@ -1,6 +1,7 @@
 //! `swizzle BUFFERS.. 16|32|64|128`: rows are cut into panels of that many bytes, and the 16-byte chunks of a panel's row are
 //! stored permuted by the row's number, so that columns meet no bank twice (PTX ISA, shared memory layout of tensor maps).
-//! Panels of 16 bytes have one chunk a row and nothing to permute: the layout that wgmma calls unswizzled.
+//! Panels of 16 bytes have one chunk a row and nothing to permute: the layout that wgmma calls unswizzled. Of rows longer than a panel the last
+//! panel may be in use in part.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!

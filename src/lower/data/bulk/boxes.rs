@@ -150,6 +150,7 @@ impl CopyBox {
         };
         nest.loops.iter().rev().take(most).take_while(|l| found.take(l)).count();
         found.order(func);
+        found.fill_row(func);
         found.check(func, env)?;
         Ok(found)
     }
@@ -193,6 +194,21 @@ impl CopyBox {
         for (to, from) in places.into_iter().zip(sorted) {
             (self.view[to], self.coordinates[to]) = (old.0[from], old.1[from].clone());
             (self.tile[to], self.dims[to]) = (old.2[from], old.3[from]);
+        }
+    }
+
+    /// A load that begins with the rows of its stage fills them to the end of their last panel: what it reads beyond its own columns is not used.
+    fn fill_row(&mut self, func: &Func) {
+        let stage = func.buffer(self.shared);
+        let last = self.tile.len() - 1;
+        let (Some(width), Some(along), false) = (stage.swizzle, self.dims[last], self.store) else { return };
+        let columns = i64::from(width) * 8 / i64::from(stage.dtype.bits());
+        let row = stage.shape.last().and_then(Index::as_int).unwrap_or(0);
+        let panels = self.tile[last].saturating_add(columns - 1) / columns;
+        let begins = along.dim + 1 == stage.shape.len() && self.indices[along.dim].as_int() == Some(0);
+        if begins && self.tile[last] % columns != 0 && panels.checked_mul(columns) == Some(row) {
+            self.tile[last] = row;
+            self.zeros = true;
         }
     }
 
