@@ -17,10 +17,11 @@ impl Wgmma {
         (shared, up([spec.m, spec.n][shared], self.block[shared]))
     }
 
-    /// Cycles of a block for the barriers of its cluster; those of blocks that stay are few beside their tiles.
+    /// Cycles of a block for the barriers of its cluster. Of persistent blocks too: 1016x3456x16 NT of bf16 takes 5.3 to 5.9 us on an H100 in 128 x 128 by
+    /// two and 4.6 alone.
     pub(super) fn cluster_ends(&self) -> f64 {
         let blocks = self.cluster[0] * self.cluster[1];
-        if self.persistent { 0.0 } else { tuning::CLUSTER_ENDS * (blocks as f64).log2() }
+        tuning::CLUSTER_ENDS * (blocks as f64).log2()
     }
 
     /// The same tiles of one wave of which two or four blocks share a side, along rows and along columns of C. Those of a last cluster that find no
