@@ -189,7 +189,7 @@ pub(super) const RAGGED_STAGES: f64 = 31.0;
 /// Cycles of a block for the barriers of its cluster, for each doubling of the cluster. Of the fit.
 pub(super) const CLUSTER_ENDS: f64 = 400.0;
 /// How much longer a tile of one wave takes to leave where all blocks store at once, and the bytes that a row of a TMA store costs more which is no
-/// whole number of sectors. Both are set by hand, to 97 times of four short sums (h100-2026-11-28).
+/// whole number of sectors. Both are set by hand, to 93 times of four short sums (h100-2026-11-28).
 pub(super) const STORE_BURST: f64 = 1.0;
 pub(super) const PARTLY_WRITTEN: f64 = 80.0;
 /// The same three figures for weights that are packed: cycles before the first MMA, bytes of C that a multiprocessor stores in a cycle (45

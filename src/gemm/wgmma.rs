@@ -251,7 +251,7 @@ impl Wgmma {
         let covers = |row: &i64| *row >= least && in_bytes(spec.k, spec) <= *row;
         let row = [DEPTH, 2 * DEPTH].into_iter().find(covers).unwrap_or(4 * DEPTH);
         let mut w = Wgmma { block, warpgroups, swap_ab, bk: elements(row, spec), epilogue, routes, ..plain };
-        // Where there are more tiles than multiprocessors, blocks that stay load the next tile while the last one leaves.
+        // Where there are more tiles than multiprocessors, persistent blocks load the next tile while the last one leaves.
         let many = w.blocks(spec) > i64::from(processors(target));
         w.persistent = many && w.stores_by_tma();
         if w.persistent {

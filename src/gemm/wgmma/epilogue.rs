@@ -87,8 +87,8 @@ impl Wgmma {
         self.store_tile(s, spec, if self.stores_by_warp() && converts { "fw" } else { "ep" });
     }
 
-    /// Columns of C that leave together: a panel, or of tiles that panels do not divide one half, or in turns as many as keep
-    /// rows in shared memory an odd number of chunks of 16 bytes apart, which meets no bank twice.
+    /// Columns of C of one TMA store: a panel, or a whole tile that panels do not divide, if its rows in shared memory are an odd number of
+    /// chunks of 16 bytes apart, which meets no bank twice. Else half of the tile, or in ping-pong an equal part with such rows.
     pub(super) fn store_columns(&self, spec: &GemmSpec) -> i64 {
         let columns = self.block[1];
         store_columns(columns, bytes(spec.out), self.pingpong).unwrap_or(columns / 2)

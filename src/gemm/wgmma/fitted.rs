@@ -2,7 +2,7 @@
 //!
 //! Tiles of whole panels leave multiprocessors without work where there are a few more of them than in whole waves. On an H100 (132
 //! multiprocessors) 7360x592x13232 NT of f16 takes 227 us in 232 tiles of 128 x 192 and 163 in 117 of 192 x 200; 1792x1920x15168 NT takes
-//! 155 us in 105 tiles of 256 x 128 and 136 in 126 of 128 x 216. In two waves of blocks that stay 2634x2432x6560 NT takes 138 us in
+//! 155 us in 105 tiles of 256 x 128 and 136 in 126 of 128 x 216. In two waves of persistent blocks 2634x2432x6560 NT takes 138 us in
 //! 128 x 256 and 119 in 128 x 208, in three 768x9864x768 TT 22.7 in 128 x 256 and 20.8 in 128 x 152, in four 14367x896x368 NN 24.3 in
 //! 128 x 256 and 20.4 in 192 x 128. Swapped operands divide the rows of C so: 1426x9072x1464 NN of bf16 takes 75.6 us in 128 x 256 by two and 63.2 in
 //! 208 x 128 by two, 1670x4192x14272 NT 298 in 128 x 256 and 271 in 144 x 192.
@@ -19,7 +19,7 @@ use crate::te::GemmSpec;
 const LONG: [(i64, i64); 4] = [(64, 1), (128, 2), (192, 3), (256, 2)];
 /// Columns of blocks of one to three warpgroups beside a producer: three leave 128 registers to a thread, of which 192 columns take 96.
 const MOST_BESIDE_PRODUCER: [i64; 3] = [256, 256, 192];
-/// Waves of blocks that stay. Sums of fewer stages than [`LEAST_STAGES`] wait for their stores: 2560x4416x64 TT of bf16 takes 15.9 us in
+/// Waves of persistent blocks. Sums of fewer stages than [`LEAST_STAGES`] wait for their stores: 2560x4416x64 TT of bf16 takes 15.9 us in
 /// 256 x 176 and 10.2 in 64 x 192.
 const WAVES: std::ops::RangeInclusive<i64> = 2..=4;
 /// Columns of instructions: fewer are those of thin products.
