@@ -150,6 +150,7 @@ const CHUNK: i64 = 16;
 const DEPTH: i64 = 32;
 /// Rows and columns of C that candidates have at least.
 const LEAST_SIDE: i64 = 16;
+
 impl Wgmma {
     /// The tiles of large products: all parts together.
     pub const LARGE: Wgmma = Wgmma {

@@ -114,7 +114,7 @@ fn columns(spec: &GemmSpec, swap_ab: SwapAb) -> Vec<i64> {
     all
 }
 
-/// Columns of the instructions of so many equal parts of a side of C, a multiple of each of their [`steps`].
+/// Columns of the instructions of so many equal parts of a side of C: for each of their [`steps`] the next multiple.
 pub(super) fn parts(spec: &GemmSpec, swap_ab: SwapAb, tiles: i64) -> Vec<i64> {
     let columns = up([spec.m, spec.n][1 - swap_ab.rows()], tiles);
     let mut all: Vec<i64> = steps(spec, swap_ab, columns).map(|step| up(columns, step) * step).collect();
