@@ -601,6 +601,9 @@ mod tests {
         assert!(all(26, 4110, bf16, Layout::TN).iter().all(|m| m.asynchronous));
         assert!(all(27, 4111, BYTE, Layout::NN).iter().all(|m| m.routes[1] == Source::Packed));
         assert!(all(27, 4111, bf16, Layout::NN).iter().any(|m| !m.asynchronous));
+        // Bytes come in stages of half a row.
+        let bytes = Mma::candidates(&spec(32, 14310, 235, BYTE, Layout::NT), &Target::sm_90a());
+        assert!(bytes.iter().any(|m| !m.asynchronous && m.bk == 64), "{:?}", bytes.first());
     }
 
     #[test]

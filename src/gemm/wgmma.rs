@@ -194,7 +194,8 @@ impl Wgmma {
             return thin;
         }
         let all = Wgmma::with_tiles_alone(Wgmma::of_any_rows(spec, target), thin, spec, target);
-        Wgmma::with_register_tiles(all, spec, target)
+        let all = Wgmma::with_register_tiles(all, spec, target).into_iter();
+        all.map(|w| w.with_raster_group(spec, target)).collect()
     }
 
     /// Whether the recipe has a form for the types, N and K on the chip.
@@ -280,13 +281,7 @@ impl Wgmma {
         if unaligned && !many && w.k_stages(spec) > SHORT * FEW_STAGES {
             w = w.with_slots(spec, target, MOST_STAGES);
         }
-        let rows = up(spec.m, block[0]);
-        w.raster_group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
-        if spec.batch.is_some() {
-            // Blocks of one product run together.
-            w.raster_group = w.raster_group.min(rows);
-        }
-        w
+        w.with_raster_group(spec, target)
     }
 
     /// The same tiles with k divided among blocks where the tiles alone do not fill the device. No more parts than fill it twice, and each
@@ -352,7 +347,10 @@ impl Wgmma {
         let beside = most_of(most, &|n| of(*n).shared_apart(spec) <= room(target));
         let few = most.min(FEW_STAGES);
         let stages = beside.max(most_of(few, &|n| of(*n).shared(spec) <= room(target)));
-        let stages = stages.min(self.k_stages(spec).max(2));
+        // A persistent block that has a multiprocessor to itself loads the stages of its next tiles, too.
+        let lone = self.persistent && self.producer && self.warpgroups > 1;
+        let tiles = if lone { up(self.blocks(spec), processors(target).into()) } else { 1 };
+        let stages = stages.min((self.k_stages(spec) * tiles).max(2));
         Wgmma { stages, in_flight: i64::from(stages > 2), ..self }.with_early_release(spec, target)
     }
 

@@ -217,7 +217,7 @@ const V100: Device = Device {
 };
 
 /// Multiprocessors of a GPC of Hopper, of which some have 18.
-const GPC: i64 = 16;
+pub const GPC: i64 = 16;
 
 impl Device {
     /// Bytes that L2 gives one multiprocessor in a cycle while all of them read; an estimate for devices without a figure.

@@ -13,6 +13,7 @@ pub(crate) mod runs;
 
 pub use chips::{REGISTERS_PER_SM, REGISTERS_PER_THREAD};
 pub use devices::Device;
+pub(crate) use devices::GPC;
 pub use features::{FEATURES, Feature, Features};
 pub use occupancy::{Occupancy, Reason};
 pub use rates::operations_per_clock;

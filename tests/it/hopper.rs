@@ -232,6 +232,34 @@ fn swapped_tiles_of_several_waves_are_right() {
     }
 }
 
+/// The ring of a producer continues from tile to tile of a persistent block: where a tile has one stage, which leaves no loop over k, and where it has
+/// fewer stages than the ring. One block walks all six tiles, and several walk some.
+#[test]
+fn a_ring_continues_from_tile_to_tile() {
+    let forms = [([128, 32], 2, 64, 2), ([128, 32], 2, 50, 3), ([64, 32], 1, 64, 4), ([128, 32], 2, 128, 5)];
+    for (block, warpgroups, k, stages) in forms {
+        let gemm = Gemm::new(2 * block[0] - 8, 88, k).of(DType::F16).layout(Layout::NT);
+        let plain = Wgmma::of(gemm.spec(), block, warpgroups, &Target::sm_90a());
+        let parts = Wgmma {
+            bk: 64,
+            persistent: true,
+            producer: true,
+            stages,
+            in_flight: i64::from(stages > 2),
+            out_stages: 1,
+            ..plain
+        };
+        let steps = parts.steps(gemm.spec()).finish().unwrap();
+        let schedule = Schedule::new(gemm.program().unwrap(), Target::sm_90a(), steps);
+        let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let text = warploom::lower::print(&lowered);
+        assert!(text.contains(&format!("A_s_full[{stages}]")), "{text}");
+        if let Outcome::Refused(why) = tried("a ring", &schedule) {
+            panic!("{why}\n{schedule}");
+        }
+    }
+}
+
 /// Rows of an operand's tile across k are loaded in whole panels, of which instructions read the last in part: straight and swapped, in one block and
 /// in clusters that share the tile.
 #[test]

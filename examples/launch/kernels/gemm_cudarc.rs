@@ -14,7 +14,7 @@
 //   b [256, 64], strides [64, 1], at a multiple of 16, 32768 bytes
 //   c [256, 256], strides [256, 1], at a multiple of 16, 131072 bytes
 //     sm_90a: gemm_sm_90a.ptx
-//       gemm: grid 2 x 1 x 1, block 384 x 1 x 1, clusters of 2 x 1 x 1, 81928 bytes of shared memory
+//       gemm: grid 2 x 1 x 1, block 384 x 1 x 1, clusters of 2 x 1 x 1, 229408 bytes of shared memory
 // - a [128, 64], strides [64, 1], at a multiple of 16, 16384 bytes
 //   b [128, 64], strides [64, 1], at a multiple of 16, 16384 bytes
 //   c [128, 128], strides [128, 1], at a multiple of 16, 32768 bytes
@@ -694,7 +694,7 @@ static UNITS: &[Unit] = &[
                 grid: [2, 1, 1],
                 block: [384, 1, 1],
                 cluster: [2, 1, 1],
-                shared_bytes: 81928,
+                shared_bytes: 229408,
                 persistent: false,
                 dependent: false,
                 clips: [None, None, None],

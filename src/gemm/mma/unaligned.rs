@@ -9,6 +9,8 @@ pub(super) const LEAST_PIECE: i64 = 4;
 /// Registers of a thread for operands on their way at most: beside more, ptxas spills addresses. 12553x8x3744 TN of f16 spilled 8 bytes for sm_80
 /// with 128 elements of A in flight.
 const MOST_ON_THE_WAY: i64 = 96;
+/// Bits of the shortest row of a stage through registers.
+const LEAST_ROW: i64 = 512;
 /// Registers of a thread with them at most, as they are counted: 5290x128x4655 NT of f16 to f32 spilled 80 bytes for sm_90a with 248, in 128 x 64.
 const MOST_COUNTED: i64 = 240;
 /// Registers of a thread, as they are counted, and its copies of less than 16 bytes for a stage at most: each copy has an address and a bound.
@@ -31,10 +33,12 @@ impl Mma {
         let out = self.unpacked(spec, 1)?;
         let narrow = |operand: &Operand| out.copies_pieces(spec, *operand) && operand.piece(spec) < LEAST_PIECE;
         let any = Operand::BOTH.iter().any(narrow);
-        let out = Mma { asynchronous: false, stages: 2, ..out };
+        // Of bytes, half a row is as many elements as a whole row of 16 bits.
+        let rows = [out.bk, out.bk / 2].into_iter().filter(|bk| bk * self.form.bits(spec) >= LEAST_ROW);
+        let mut all = rows.map(|bk| Mma { asynchronous: false, stages: 2, bk, ..out });
+        let out = all.find(|m| m.on_the_way(spec) <= MOST_ON_THE_WAY && m.registers(spec) <= MOST_COUNTED)?;
         let out = Mma { min_blocks: out.told_blocks(spec, target), ..out };
-        let fits = out.on_the_way(spec) <= MOST_ON_THE_WAY && out.registers(spec) <= MOST_COUNTED;
-        (any && fits).then(|| out.with_early_start(spec, target))
+        any.then(|| out.with_early_start(spec, target))
     }
 
     /// The same tiles from operands as they are, where their rows consist of pieces of so many bytes at least; `None` where copies have one

@@ -5,11 +5,13 @@ use crate::gemm::Mma;
 use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
 use crate::gemm::tuning;
 use crate::gemm::work::{Passes, Work, cycles, memory, operand_bytes, passes, result_bytes};
-use crate::target::Target;
+use crate::target::{LANES, REGISTERS_PER_SM, Target};
 use crate::te::GemmSpec;
 
 /// Bytes of a sector, the least that device memory writes.
 const SECTOR: i64 = 32;
+/// Threads of a warpgroup.
+const WARPGROUP: i64 = 4 * LANES;
 
 impl Wgmma {
     /// Bytes of shared memory of a block, at least: where a producer loads one tile alone, C may take the place of the ring.
@@ -101,12 +103,20 @@ impl Wgmma {
         up(spec.k, self.bk * self.parts)
     }
 
-    /// Blocks that share a multiprocessor.
+    /// Blocks that share a multiprocessor: as many as shared memory and registers have room for. A producer beside several warpgroups gives them its
+    /// registers, and so a block has all: 11200x12416x128 TN of f16 takes 137 us on an H100 in 128 x 128 of two warpgroups, which shared memory
+    /// has room for twice, and 118 in the same of one (h100-2026-11-27/candidates.jsonl).
     pub(super) fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
+        if self.producer && self.warpgroups > 1 {
+            return 1;
+        }
         let apart = self.shared_apart(spec);
         let shared = if apart <= room(target) { apart } else { self.shared(spec) };
+        let threads = WARPGROUP * self.warpgroups + if self.producer { LANES } else { 0 };
+        let accumulators = self.block[0] * self.block[1] / (WARPGROUP * self.warpgroups);
+        let registers = threads * (accumulators + tuning::ADDRESS_REGISTERS);
         // More than four small ones were not measured.
-        (room(target) / shared).clamp(1, 4)
+        (room(target) / shared).min(i64::from(REGISTERS_PER_SM) / registers).clamp(1, 4)
     }
 
     /// What the GEMM asks of the device in these tiles.
@@ -129,7 +139,7 @@ impl Wgmma {
             launch: tuning::WGMMA_LAUNCH,
             prologue: tuning::WGMMA_PROLOGUE + self.cluster_ends(),
             memory_bytes: self.stored_bytes(spec) + self.operand_reads(spec),
-            memory_share: tuning::MEMORY_SHARE,
+            memory_share: tuning::MEMORY_SHARE / self.of_shared_reads(spec),
             flight_bytes: ((self.stages - 1) * fetched) as f64,
             ..Work::NONE
         };
@@ -191,6 +201,16 @@ impl Wgmma {
         } else {
             1.0
         }
+    }
+
+    /// How much longer device memory takes: less where four blocks share the smaller operand, which all blocks read, and each reads the other
+    /// alone. f16 NT 96x11008x4096 takes 36.2 us on an H100 in 96 x 128 alone and 33.8 by four, bf16 NT 12288x128x3072 31.9 in 128 x 128 alone
+    /// and 30.0 by four; but bf16 TT 3136x152x5536 21.7 in 64 x 80 by four, where blocks read A twice (h100-2026-11-28/candidates.jsonl).
+    fn of_shared_reads(&self, spec: &GemmSpec) -> f64 {
+        let [a, b] = Operand::BOTH.map(|operand| operand_bytes(spec, operand));
+        let smaller = if a < b { Operand::A } else { Operand::B };
+        let lone = smaller.rows(spec) <= self.block[smaller as usize];
+        if lone && self.cluster[smaller.other() as usize] == 4 { tuning::FOUR_SHARERS } else { 1.0 }
     }
 
     /// How much longer the stages take in a cluster: persistent blocks wait for each other's epilogues. Stages of four blocks take less.
@@ -390,6 +410,15 @@ mod tests {
         for size in [[4096; 3], [1000; 3], [8192, 8192, 64]] {
             assert_eq!(choice(size, Layout::NT).parts, 1, "{size:?}");
         }
+    }
+
+    #[test]
+    fn a_block_of_several_warpgroups_has_a_ring_for_its_next_tiles() {
+        let spec = GemmSpec::of(4096, 8192, 64, DType::F16, Layout::NT);
+        let [two, one] = [2, 1].map(|warpgroups| Wgmma::of(&spec, [128, 128], warpgroups, &Target::sm_90a()));
+        let resident = |w: &Wgmma| w.resident(&spec, &Target::sm_90a());
+        assert_eq!((two.k_stages(&spec), resident(&two), resident(&one)), (1, 1, 2));
+        assert!(two.persistent && two.stages > 4 && one.stages == 2, "{two:?} {one:?}");
     }
 
     #[test]

@@ -1,12 +1,25 @@
 //! Who runs: blocks walk over tiles, warpgroups have parts of a tile, and producer warps load.
 
-use super::Wgmma;
-use crate::gemm::grid::{group_of, walk};
+use super::{Wgmma, processors, up};
+use crate::gemm::grid::{Walk, group_of, walk};
 use crate::ir::{Axis, BindMode};
 use crate::schedule::Steps;
+use crate::target::Target;
 use crate::te::GemmSpec;
 
 impl Wgmma {
+    /// The same tiles in the raster group that suits them.
+    pub(super) fn with_raster_group(self, spec: &GemmSpec, target: &Target) -> Wgmma {
+        let sides = [0, 1].map(|d| self.block[d] * self.cluster[d]);
+        let clusters = [up(spec.m, sides[0]), up(spec.n, sides[1])];
+        let parts = if self.adds_in_cluster() { self.parts } else { 1 };
+        let blocks = self.cluster.iter().product::<i64>() * parts;
+        let raster_group = Walk { clusters, sides, blocks }.raster_group(processors(target).into());
+        // Blocks of one product of a batch run together.
+        let most = if spec.batch.is_some() { clusters[0] } else { raster_group };
+        Wgmma { raster_group: raster_group.min(most), ..self }
+    }
+
     /// Blocks walk the tiles of `i0`, `j0` and a batch, and warpgroups take their parts.
     pub(super) fn walk_tiles(&self, s: &mut Steps, spec: &GemmSpec, batch: &str) {
         let warpgroup = self.warpgroup_loop();

@@ -14,6 +14,7 @@ use crate::ir::lowered::{LaunchAxis, LoweredKernel, RoleThreads, registers_at_st
 use crate::ir::{Axis, Expr, For, Func, If, Index, LoopKind, Role, RoleBody, RoleId, Stmt, Var, visit};
 use crate::lower::bug;
 use crate::lower::map::bind::{Owners, found};
+use crate::lower::map::guards::unless_once;
 use crate::lower::pipeline::ring::iteration_number;
 use crate::target::Target;
 use handoff::Place;
@@ -337,7 +338,7 @@ impl Slices<'_> {
                     if n > 0 || own && loop_.pipeline.is_some_and(|p| p.in_flight == 0) {
                         loop_.pipeline = None;
                     }
-                    part.push(Stmt::For(loop_));
+                    part.extend(unless_once(loop_, &inner));
                     part.extend(drain);
                 }
                 Ok(parts)
