@@ -210,7 +210,7 @@ impl Wgmma {
         let [a, b] = Operand::BOTH.map(|operand| operand_bytes(spec, operand));
         let smaller = if a < b { Operand::A } else { Operand::B };
         let lone = smaller.rows(spec) <= self.block[smaller as usize];
-        if lone && self.cluster[smaller.other() as usize] == 4 { tuning::FOUR_SHARERS } else { 1.0 }
+        if lone && self.cluster[smaller.other() as usize] == 4 { tuning::READ_BY_FOUR } else { 1.0 }
     }
 
     /// How much longer the stages take in a cluster: persistent blocks wait for each other's epilogues. Stages of four blocks take less.
