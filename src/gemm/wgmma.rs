@@ -348,7 +348,7 @@ impl Wgmma {
         let few = most.min(FEW_STAGES);
         let stages = beside.max(most_of(few, &|n| of(*n).shared(spec) <= room(target)));
         // A persistent block that has a multiprocessor to itself loads the stages of its next tiles, too.
-        let lone = self.persistent && self.producer && self.warpgroups > 1;
+        let lone = self.persistent && self.takes_all_registers();
         let tiles = if lone { up(self.blocks(spec), processors(target).into()) } else { 1 };
         let stages = stages.min((self.k_stages(spec) * tiles).max(2));
         Wgmma { stages, in_flight: i64::from(stages > 2), ..self }.with_early_release(spec, target)

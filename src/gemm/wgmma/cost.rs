@@ -103,11 +103,15 @@ impl Wgmma {
         up(spec.k, self.bk * self.parts)
     }
 
-    /// Blocks that share a multiprocessor: as many as shared memory and registers have room for. A producer beside several warpgroups gives them its
-    /// registers, and so a block has all: 11200x12416x128 TN of f16 takes 137 us on an H100 in 128 x 128 of two warpgroups, which shared memory
-    /// has room for twice, and 118 in the same of one (h100-2026-11-27/candidates.jsonl).
+    /// Whether a block has all registers of a multiprocessor: a producer beside several warpgroups gives them its own. 11200x12416x128 TN of f16 takes 137 us on
+    /// an H100 in 128 x 128 of two warpgroups, which shared memory has room for twice, and 118 in the same of one (h100-2026-11-27/candidates.jsonl).
+    pub(super) fn takes_all_registers(&self) -> bool {
+        self.producer && self.warpgroups > 1
+    }
+
+    /// Blocks that share a multiprocessor: as many as shared memory and registers have room for.
     pub(super) fn resident(&self, spec: &GemmSpec, target: &Target) -> i64 {
-        if self.producer && self.warpgroups > 1 {
+        if self.takes_all_registers() {
             return 1;
         }
         let apart = self.shared_apart(spec);
