@@ -67,8 +67,8 @@ pub(super) struct Walk {
 impl Walk {
     /// The raster group with which blocks that run together read the fewest rows of A and B, of several alike the largest.
     ///
-    /// Consecutive blocks are on one GPC, 8 or 16 of them, and L2 sends a row that several of them ask for at about the same time once; and what all
-    /// blocks of a chip read at a time comes once from device memory. Both count alike. On an H200 f16 NT 4096x512x4096 takes 29.8 us in 256 x 64 with
+    /// Without clusters an H200 places 16 consecutive blocks on one GPC, after the first 16 (h200-2026-11-28/smid.txt). L2 sends a row once that several of them ask for at
+    /// about the same time; and what all blocks of a chip read at a time comes once from device memory. Both count alike. On an H200 f16 NT 4096x512x4096 takes 29.8 us in 256 x 64 with
     /// groups of two and 35.6 with groups of 16, 512x4096x4096 in 64 x 256 29.0 with eight and 36.0 with one (h200-2026-11-28/raster.jsonl).
     pub fn raster_group(&self, multiprocessors: i64) -> i64 {
         let [of_gpc, of_chip] = [GPC, multiprocessors].map(|blocks| up(blocks, self.blocks));

@@ -70,7 +70,8 @@ const WGMMA_COLUMNS: i64 = 256;
 const PANEL: i64 = 64;
 /// Elements of C of a thread at most: half of its registers hold accumulators, and the rest addresses.
 const ELEMENTS: i64 = 128;
-const WARPGROUP: i64 = 128;
+/// Threads of a warpgroup.
+pub(super) const WARPGROUP: i64 = 128;
 
 /// Tiles of a block by wgmma and the warpgroups that share it. Of tiles with equal cost those of more elements are first, then those
 /// with shorter sides, fewer rows, and more warpgroups: they move fewer bytes, and store whole rows.

@@ -214,7 +214,7 @@ pub(super) const READ_AGAIN: f64 = 0.18;
 /// How much less the stages of tiles that four blocks share take than the other figures say. Set by hand: of some 60 times in clusters of four the fit has
 /// 0.81 to 0.9, and then prefers four where two were faster.
 pub(super) const FOUR_SHARERS: f64 = 0.94;
-/// How much less device memory takes where four blocks share the operand that all blocks read. Set by hand, to two products: with 0.97, 12288x128x3072 NT of
+/// How many times as long device memory takes where four blocks share the operand that all blocks read. Set by hand, to two products: with 0.97, 12288x128x3072 NT of
 /// bf16 is multiplied in 128 x 128 by four, which takes 23.2 us on an H200, 22.3 in 96 x 128 (h200-2026-11-28).
 pub(super) const READ_BY_FOUR: f64 = 0.98;
 /// Bytes from L2 that a multiprocessor takes in a cycle, in whole sectors. 128 bytes that begin inside a sector have five sectors instead of four: the

@@ -33,7 +33,7 @@ impl Mma {
         let out = self.unpacked(spec, 1)?;
         let narrow = |operand: &Operand| out.copies_pieces(spec, *operand) && operand.piece(spec) < LEAST_PIECE;
         let any = Operand::BOTH.iter().any(narrow);
-        // Of bytes, half a row is as many elements as a whole row of 16 bits.
+        // Half a row has half as many elements on their way; of bytes as many as a whole row of 16 bits.
         let rows = [out.bk, out.bk / 2].into_iter().filter(|bk| bk * self.form.bits(spec) >= LEAST_ROW);
         let mut all = rows.map(|bk| Mma { asynchronous: false, stages: 2, bk, ..out });
         let out = all.find(|m| m.on_the_way(spec) <= MOST_ON_THE_WAY && m.registers(spec) <= MOST_COUNTED)?;

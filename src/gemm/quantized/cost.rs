@@ -5,6 +5,7 @@ use super::{Quantized, ROWS};
 use crate::dtype::DType;
 use crate::gemm::operand::up;
 use crate::gemm::split::{parts_bytes, sharing_out};
+use crate::gemm::tiles::WARPGROUP;
 use crate::gemm::tuning;
 use crate::gemm::work::{Work, ranked};
 use crate::target::{Features, LANES, SCHEDULERS, Target};
@@ -25,10 +26,9 @@ const DEPTHS: [i64; 3] = [64, 128, 256];
 const PARTS: [i64; 4] = [1, 2, 4, 8];
 /// Stages of the ring: the least, so that loads run ahead, and the most.
 const STAGES: (i64, i64) = (3, 16);
-/// Registers of a thread at most, of a multiprocessor, threads of a warpgroup, and blocks of a multiprocessor at most.
+/// Registers of a thread at most, of a multiprocessor, and blocks of a multiprocessor at most.
 const MOST_REGISTERS: i64 = 232;
 const REGISTERS: i64 = 65536;
-const WARPGROUP: i64 = 4 * LANES;
 const MOST_RESIDENT: i64 = 4;
 /// Instructions of a lane to dequantise the weights of a 32-bit register, two halves: LOP3, HFMA2 and HMUL2, a part of the loads and shifts,
 /// and of the MMAs with their descriptors. For other types than 4-bit integers a permutation more.

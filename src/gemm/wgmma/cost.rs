@@ -3,6 +3,7 @@
 use super::{LINE, Operand, ROWS, Source, SwapAb, Wgmma, bytes, in_bytes, processors, registers, room, up};
 use crate::gemm::Mma;
 use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
+use crate::gemm::tiles::WARPGROUP;
 use crate::gemm::tuning;
 use crate::gemm::work::{Passes, Work, cycles, memory, operand_bytes, passes, result_bytes};
 use crate::target::{LANES, REGISTERS_PER_SM, Target};
@@ -10,8 +11,6 @@ use crate::te::GemmSpec;
 
 /// Bytes of a sector, the least that device memory writes.
 const SECTOR: i64 = 32;
-/// Threads of a warpgroup.
-const WARPGROUP: i64 = 4 * LANES;
 
 impl Wgmma {
     /// Bytes of shared memory of a block, at least: where a producer loads one tile alone, C may take the place of the ring.
@@ -207,8 +206,8 @@ impl Wgmma {
         }
     }
 
-    /// How much longer device memory takes: less where four blocks share the smaller operand, which all blocks read, and each reads the other
-    /// alone. f16 NT 96x11008x4096 takes 36.2 us on an H100 in 96 x 128 alone and 33.8 by four, bf16 NT 12288x128x3072 31.9 in 128 x 128 alone
+    /// How many times as long device memory takes: less where four blocks share the smaller operand, which all blocks read, and no block shares the
+    /// rows that it reads of the other. f16 NT 96x11008x4096 takes 36.2 us on an H100 in 96 x 128 alone and 33.8 by four, bf16 NT 12288x128x3072 31.9 in 128 x 128 alone
     /// and 30.0 by four; but bf16 TT 3136x152x5536 21.7 in 64 x 80 by four, where blocks read A twice (h100-2026-11-28/candidates.jsonl).
     fn of_shared_reads(&self, spec: &GemmSpec) -> f64 {
         let [a, b] = Operand::BOTH.map(|operand| operand_bytes(spec, operand));
