@@ -266,17 +266,16 @@ impl Wgmma {
         w.early_blocks = i64::from(processors(target));
         w.l2_prefetch = !many && in_bytes((spec.m + spec.n) * spec.k, spec) * spec.products() <= AT_ONCE;
         w.producer = w.persistent;
-        // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners.
+        // Rows that begin anywhere in the cache's lines cost two reads each: two blocks share them, where they find partners. Of many tiles, two that
+        // share take 89.5 us for 3712x2048x3928 TT of f16 on an H100, lone ones 129; 108 and 127 for 8576x1552x2304 TN of bf16; 438 and 661 for
+        // 5000^3 NT.
         let unaligned = Wgmma::has_unaligned_rows(spec, routes);
         let (shared, partners) = w.shared_side(spec, many);
         if unaligned && w.stores_by_tma() && spec.batch.is_none() && (partners % 2 == 0 || many && partners > 1) {
             w.producer = true;
             w.cluster[shared] = 2;
         }
-        // Such rows share lines with their neighbours, too: to fetch more than a line ahead of them takes 10 % longer at 1000^3
-        // on an H200, and more than six stages that ask at once 4 %. Of many tiles, two that share and single lines take 89.5 us for
-        // 3712x2048x3928 TT of f16 on an H100, lone ones 129; 108 and 127 for 8576x1552x2304 TN of bf16; 438 and 661 for 5000^3 NT.
-        w.promotion = unaligned.then_some(LINE);
+        // Such rows share lines with their neighbours, too: more than six stages that ask at once take 4 % longer at 1000^3 on an H200.
         w = w.with_slots(spec, target, if unaligned && !many { FEW_STAGES } else { MOST_STAGES });
         if unaligned && !many && w.k_stages(spec) > SHORT * FEW_STAGES {
             w = w.with_slots(spec, target, MOST_STAGES);
@@ -314,7 +313,7 @@ impl Wgmma {
     /// The same tiles with k divided among so many blocks, which store their accumulators in workspace from registers. Not of a batch.
     #[must_use]
     pub fn in_parts(self, parts: i64, spec: &GemmSpec, target: &Target) -> Wgmma {
-        let alone = Wgmma { cluster: [1, 1], persistent: false, producer: false, promotion: None, ..self };
+        let alone = Wgmma { cluster: [1, 1], persistent: false, producer: false, ..self };
         let direct = Wgmma { parts, epilogue: Epilogue::Direct, grid_dependency: 2, l2_prefetch: false, ..alone };
         direct.with_slots(spec, target, MOST_STAGES)
     }

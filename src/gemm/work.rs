@@ -65,6 +65,8 @@ pub(super) struct Work {
     pub memory_bytes: f64,
     /// Bytes that a resident tile has in flight from device memory.
     pub flight_bytes: f64,
+    /// Cycles after the first prologue in which blocks ask device memory for nothing.
+    pub memory_idle: f64,
     /// Kernels before and after the GEMM's own: packing of operands, accumulators of k slices.
     pub passes: Passes,
 }
@@ -130,6 +132,7 @@ impl Work {
         cluster: 1,
         memory_bytes: 0.0,
         flight_bytes: 0.0,
+        memory_idle: 0.0,
         passes: Passes { kernels: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
     };
 
@@ -315,7 +318,7 @@ pub(super) fn memory(work: &Work, device: &Device) -> f64 {
     let in_flight = resident as f64 * work.flight_bytes / f64::from(device.memory_latency_cycles);
     let idle = 1.0 - (resident as f64 / f64::from(device.multiprocessors)).min(1.0);
     let reached = work.memory_share * device.memory_bytes_per_cycle() * (1.0 - tuning::IDLE_LOSS * idle);
-    work.prologue + work.memory_bytes / reached.min(in_flight)
+    work.prologue + work.memory_idle + work.memory_bytes / reached.min(in_flight)
 }
 
 /// Cycles of the kernels before and after the GEMM's own.

@@ -709,7 +709,7 @@ static UNITS: &[Unit] = &[
                         strides: &[128],
                         tile: &[64, 128],
                         swizzle: sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                        promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                         dynamic: None,
                     }),
                     Parameter::Map(Map {
@@ -719,7 +719,7 @@ static UNITS: &[Unit] = &[
                         strides: &[128],
                         tile: &[64, 128],
                         swizzle: sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                        promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                         dynamic: None,
                     }),
                     Parameter::Map(Map {
@@ -729,7 +729,7 @@ static UNITS: &[Unit] = &[
                         strides: &[512],
                         tile: &[64, 64],
                         swizzle: sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
-                        promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                        promotion: sys::CUtensorMapL2promotion::CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                         dynamic: None,
                     }),
                 ],

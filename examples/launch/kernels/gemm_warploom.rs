@@ -238,21 +238,21 @@ fn unit_0() -> kernel::Kernels {
             DType::F16,
             [&[256, 64], &[64, 1], &[128, 64]],
             128,
-            256,
+            128,
         )),
         kernel::Param::TensorMap(kernel::TensorMap::new(
             kernel::Param::Arg(1),
             DType::F16,
             [&[256, 64], &[64, 1], &[128, 64]],
             128,
-            256,
+            128,
         )),
         kernel::Param::TensorMap(kernel::TensorMap::new(
             kernel::Param::Arg(2),
             DType::F16,
             [&[256, 256], &[256, 1], &[64, 64]],
             128,
-            256,
+            128,
         )),
     ];
     let mut kernel_0 = kernel::Kernel::new("gemm", parameters_0, [2, 1, 1], [384, 1, 1]);

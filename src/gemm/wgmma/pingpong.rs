@@ -85,7 +85,7 @@ impl Wgmma {
         if swap_ab.is_swapped() {
             block.reverse();
         }
-        let alone = Wgmma { cluster: [1, 1], promotion: None, ..Wgmma::of(spec, block, 2, target) };
+        let alone = Wgmma { cluster: [1, 1], ..Wgmma::of(spec, block, 2, target) };
         let w = Wgmma { pingpong: true, swap_ab, ..alone };
         let suited = spec.a.bits() == 16
             && bytes(spec.out) == 2

@@ -97,7 +97,7 @@ impl Wgmma {
         let swap_ab = if operand == Operand::A { SwapAb::Straight } else { SwapAb::Swapped };
         let block = if swap_ab.is_swapped() { [wide, tall] } else { [tall, wide] };
         let plain = Wgmma::of(spec, block, WARPGROUPS, target);
-        let mut w = Wgmma { swap_ab, rows_in_registers: true, cluster: [1, 1], promotion: None, ..plain };
+        let mut w = Wgmma { swap_ab, rows_in_registers: true, cluster: [1, 1], ..plain };
         w.routes[operand as usize] = Source::Direct;
         let suits = spec.batch.is_none() && w.epilogue == Epilogue::Tma && bytes(spec.out) == 4;
         let w = w.with_slots(spec, target, MOST_STAGES);

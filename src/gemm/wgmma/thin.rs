@@ -1,10 +1,11 @@
 //! Tiles for products of few rows or columns. The n extent of a wgmma is the short dimension of C: N, or M with swapped operands (C^T = B^T A^T).
 //!
-//! C has few such tiles, so k is divided among the blocks of a cluster (split-K). The ring has as many stages as shared memory holds.
+//! C has few such tiles, so k is divided among the blocks of a cluster (split-K). The ring fills shared memory with one block, or with two or four that
+//! share a multiprocessor, and a stage has one line of each row or several.
 
 use super::{
-    Accumulators, DEPTH, Epilogue, LINE, MOST_STAGES, PARTS, ROWS, SwapAb, Wgmma, bytes, in_bytes, known, room,
-    runs_along_k, shares_out, up,
+    Accumulators, DEPTH, Epilogue, LEAST_STAGES, LINE, MOST_STAGES, Operand, PARTS, ROWS, SwapAb, Wgmma, bytes,
+    in_bytes, known, processors, room, runs_along_k, shares_out, up,
 };
 use crate::gemm::split::Combine;
 use crate::gemm::work::ranked;
@@ -23,6 +24,14 @@ const LONG: [(i64, i64); 3] = [(ROWS, 1), (2 * ROWS, 1), (2 * ROWS, 2)];
 const MOST_ACCUMULATORS: i64 = 128;
 /// Stages of the ring at most.
 const STAGES: i64 = 16;
+/// Lines of a row in a deep stage of 64 rows. 8x28672x8192 NT of f16 takes 159.5 us on an H100 in 8 x 64 with six stages of four lines, 160.4 in 8 x 128
+/// with three stages of two lines, 166 in the first with two lines, and 1x28672x8192 171 in 8 x 128 with 13 stages of one line; 109, 109, 108 and 110 on an H200
+/// (h200-2026-11-28/lines.jsonl).
+const LINES: i64 = 4;
+/// Elements of a side of a TMA box at most.
+const BOX: i64 = 256;
+/// Blocks that share a multiprocessor, with shorter rings.
+const RESIDENT: [i64; 2] = [2, 4];
 /// Columns of instructions above which a ring has no more stages than that of other tiles: blocks with more in flight run apart, and L2 answers each by
 /// itself. On an H100 384x1536x8192 NT of bf16 takes 31.1 us in 64 x 72 with 13 stages and 23.8 with 8, 2925x256x4992 NT of f16 24.0 in 96 x 64 with
 /// 11 and 22.8 with 8.
@@ -46,13 +55,46 @@ impl Wgmma {
                     let block = swap_ab.block(long, columns);
                     if block[0] * block[1] / (128 * warpgroups) <= MOST_ACCUMULATORS {
                         let of = |parts| Wgmma::alone(spec, swap_ab, (block, warpgroups), parts, target);
-                        all.extend(PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of));
+                        let few: Vec<_> = PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of).collect();
+                        let deep = few.iter().filter_map(|w| w.with_deep_stages(spec, target));
+                        all.extend(few.iter().flat_map(|w| w.with_shorter_rings(spec, target)).chain(deep));
                     }
                 }
             }
         }
         let works = all.into_iter().map(|w| (w.work(spec, target), w)).collect();
         ranked(works, 1.0, &target.device()).into_iter().map(|(_, w)| w).collect()
+    }
+
+    /// The same tiles with stages of several lines of each row, where operands run along k: what is next to each other in device memory is asked for
+    /// together. 64 rows have four lines ([`LINES`]) and a ring that fills shared memory, not of bytes, 128 rows two lines and half of the ring.
+    fn with_deep_stages(&self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
+        let long = self.block[self.swap_ab.rows()] / ROWS;
+        let along_k = Operand::BOTH.into_iter().all(|operand| self.tile_along_k(spec, operand));
+        let deep = Wgmma { bk: LINES / long * self.bk, ..*self };
+        if in_bytes(self.bk, spec) < LINE || !along_k || deep.bk > BOX || deep.k_stages(spec) < LEAST_STAGES {
+            return None;
+        }
+        let fits = |w: &Wgmma| w.shared(spec) <= room(target) && w.resident(spec, target) >= long;
+        let of = |stages: i64| Wgmma { stages, ..deep };
+        let ring = (LEAST_STAGES + 1 - long..=LEAST_STAGES + 2).rev().map(of).find(fits)?;
+        let stages = ring.stages.min(deep.k_stages(spec));
+        Some(of(stages).with_early_release(spec, target))
+    }
+
+    /// The same tiles, and where there are more blocks than multiprocessors those with shorter rings: of blocks that share a multiprocessor some load while
+    /// others begin or add up parts. On an H200 16x11008x4096 NT of s8 takes 15.3 us in 16 x 64 in two parts of k with 16 stages, and 13.2 with 6.
+    fn with_shorter_rings(&self, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let of = |blocks: i64| {
+            let fits = |stages: &i64| Wgmma { stages: *stages, ..*self }.resident(spec, target) >= blocks;
+            let stages = (LEAST_STAGES..self.stages).rev().find(fits)?;
+            Some(Wgmma { stages, ..*self }.with_early_release(spec, target))
+        };
+        let many = self.blocks(spec) > processors(target).into();
+        let shorter = RESIDENT.into_iter().filter(|_| many).filter_map(of);
+        let mut all: Vec<Wgmma> = std::iter::once(*self).chain(shorter).collect();
+        all.dedup();
+        all
     }
 
     /// These tiles among others, by their cycles.
@@ -81,7 +123,7 @@ impl Wgmma {
         target: &Target,
     ) -> Option<Wgmma> {
         let plain = Wgmma::of(spec, block, warpgroups, target);
-        let alone = Wgmma { cluster: [1, 1], persistent: false, producer: false, promotion: None, ..plain };
+        let alone = Wgmma { cluster: [1, 1], persistent: false, producer: false, ..plain };
         let w = Wgmma { swap_ab, out_stages: 1, grid_dependency: 2, l2_prefetch: false, ..alone };
         // A lone tile of swapped operands leaves by stmatrix.
         let in_pairs = swap_ab.is_swapped() && !(bytes(spec.out) == 2 && Accumulators::of(spec).converts());
@@ -89,7 +131,7 @@ impl Wgmma {
         let [_, n] = block;
         let whole = super::epilogue::store_columns(n, bytes(spec.out), false).is_some() || n % (2 * STEP) == 0;
         let leaves = parts > 1 || w.stores_by_tma() && !in_pairs && (whole || swap_ab.is_swapped());
-        let long = parts == 1 || up(spec.k, w.bk) >= super::LEAST_STAGES * parts;
+        let long = parts == 1 || up(spec.k, w.bk) >= LEAST_STAGES * parts;
         let few = w.tiles(spec).saturating_mul(parts) <= 4 * i64::from(target.device().multiprocessors);
         if !leaves || !has_panels(&w, spec) || !long || !few {
             return None;
@@ -149,6 +191,29 @@ mod tests {
     use crate::gemm::{Gemm, Product, schedule};
     use crate::lower::lower;
     use crate::te::Layout;
+
+    fn choice([m, n, k]: [i64; 3], dtype: DType) -> (GemmSpec, Wgmma) {
+        let spec = *Gemm::new(m, n, k).of(dtype).layout(Layout::NT).spec();
+        let first = Wgmma::thin_tiles(&spec, &Target::sm_90a()).into_iter().next();
+        (spec, first.unwrap())
+    }
+
+    #[test]
+    fn large_weights_are_read_in_several_lines_of_a_row() {
+        for (dtype, row) in [(DType::F16, 4 * LINE), (DType::S8, 2 * LINE)] {
+            let (spec, w) = choice([8, 28672, 8192], dtype);
+            assert_eq!(in_bytes(w.bk, &spec), row, "{w:?}");
+        }
+    }
+
+    #[test]
+    fn blocks_of_several_waves_share_multiprocessors() {
+        for dtype in [DType::F16, DType::S8] {
+            let (spec, w) = choice([16, 11008, 4096], dtype);
+            let all = i64::from(processors(&Target::sm_90a()));
+            assert!(w.blocks(&spec) > 2 * all && w.resident(&spec, &Target::sm_90a()) == 4, "{w:?}");
+        }
+    }
 
     #[test]
     fn every_tile_lowers() {
