@@ -217,11 +217,11 @@ pub(super) const FOUR_SHARERS: f64 = 0.94;
 /// How many times as long device memory takes where four blocks share the operand that all blocks read. Set by hand, to two products: with 0.97, 12288x128x3072 NT of
 /// bf16 is multiplied in 128 x 128 by four, which takes 23.2 us on an H200, 22.3 in 96 x 128 (h200-2026-11-28).
 pub(super) const READ_BY_FOUR: f64 = 0.98;
-/// Cycles that a stage by wgmma is on its way from busy device memory, and how bytes in flight and bandwidth limit each other. By the four times of
-/// `Wgmma::of_flight`.
+/// Cycles that a stage by wgmma is on its way from busy device memory, and how bytes in flight and bandwidth limit each other. Set by hand, to the
+/// four times of one product on an H200 in `Wgmma::of_flight`; not of the fit.
 pub(super) const FLIGHT_CYCLES: f64 = 1800.0;
 pub(super) const FLIGHT_OVERLAP: f64 = 3.5;
-/// How much less device memory takes for each further line of a row in a stage. Set by hand: three more gain 1 to 2 % on an H200 and 4 to 7 % on an H100
+/// How much less device memory takes for each further line of a row in a stage. Set by hand: three more gain up to 2 % on an H200 and 4 to 7 % on an H100
 /// (h200-2026-11-28/lines.jsonl).
 pub(super) const FURTHER_LINE: f64 = 0.015;
 /// Bytes from L2 that a multiprocessor takes in a cycle, in whole sectors. 128 bytes that begin inside a sector have five sectors instead of four: the

@@ -7,6 +7,7 @@ use super::driver::{self, api, api::TensorMap, code};
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::kernel;
+use crate::target::BOX_SIDE;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
@@ -168,8 +169,8 @@ impl TensorMapSpec {
         if let Some(extent) = self.extents.iter().find(|e| !(1..=1 << 32).contains(*e)) {
             return refuse(format!("a tensor map with an extent of {extent}"));
         }
-        if let Some(extent) = self.box_extents.iter().find(|e| !(1..=256).contains(*e)) {
-            return refuse(format!("a tensor map with a box extent of {extent}: 1 to 256 are possible"));
+        if let Some(extent) = self.box_extents.iter().find(|e| !(1..=BOX_SIDE).contains(&i64::from(**e))) {
+            return refuse(format!("a tensor map with a box extent of {extent}: 1 to {BOX_SIDE} are possible"));
         }
         let Some(data_type) = kernel::tensor_map_type(self.dtype) else {
             return refuse(format!("a tensor map of {}", self.dtype));

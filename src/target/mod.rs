@@ -22,6 +22,8 @@ use crate::error::{Code, Error, Result};
 
 /// Bytes of a line of the second-level cache, on every chip.
 pub const LINE: i64 = 128;
+/// Elements of a side of a TMA box at most, on every chip.
+pub const BOX_SIDE: i64 = 256;
 /// Threads of a warp, on every chip.
 pub const LANES: i64 = 32;
 /// Schedulers of a multiprocessor, each with tensor cores and a quarter of the registers of its own.

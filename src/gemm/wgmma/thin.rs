@@ -9,7 +9,7 @@ use super::{
 };
 use crate::gemm::split::Combine;
 use crate::gemm::work::ranked;
-use crate::target::{Features, Target};
+use crate::target::{BOX_SIDE, Features, Target};
 use crate::te::GemmSpec;
 
 /// Columns of an instruction at most.
@@ -28,8 +28,6 @@ const STAGES: i64 = 16;
 /// with three stages of two lines, 166 in the first with two lines, and 1x28672x8192 171 in 8 x 128 with 13 stages of one line; 109, 109, 108 and 110 on an H200
 /// (h200-2026-11-28/lines.jsonl).
 const LINES: i64 = 4;
-/// Elements of a side of a TMA box at most.
-const BOX: i64 = 256;
 /// Blocks that share a multiprocessor, with shorter rings.
 const RESIDENT: [i64; 2] = [2, 4];
 /// Columns of instructions above which a ring has no more stages than that of other tiles: blocks with more in flight run apart, and L2 answers each by
@@ -55,9 +53,9 @@ impl Wgmma {
                     let block = swap_ab.block(long, columns);
                     if block[0] * block[1] / (128 * warpgroups) <= MOST_ACCUMULATORS {
                         let of = |parts| Wgmma::alone(spec, swap_ab, (block, warpgroups), parts, target);
-                        let few: Vec<_> = PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of).collect();
-                        let deep = few.iter().filter_map(|w| w.with_deep_stages(spec, target));
-                        all.extend(few.iter().flat_map(|w| w.with_shorter_rings(spec, target)).chain(deep));
+                        let tiles: Vec<_> = PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of).collect();
+                        let deep = tiles.iter().filter_map(|w| w.with_deep_stages(spec, target));
+                        all.extend(tiles.iter().flat_map(|w| w.with_shorter_rings(spec, target)).chain(deep));
                     }
                 }
             }
@@ -67,12 +65,13 @@ impl Wgmma {
     }
 
     /// The same tiles with stages of several lines of each row, where operands run along k: what is next to each other in device memory is asked for
-    /// together. 64 rows have four lines ([`LINES`]) and a ring that fills shared memory, not of bytes, 128 rows two lines and half of the ring.
+    /// together. 64 rows have [`LINES`] lines and a ring that fills shared memory. 128 rows have half as many lines and leave room for a second block. 64 rows
+    /// of bytes have no such stages, as so many elements exceed the side of a TMA box.
     fn with_deep_stages(&self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
         let long = self.block[self.swap_ab.rows()] / ROWS;
         let along_k = Operand::BOTH.into_iter().all(|operand| self.tile_along_k(spec, operand));
         let deep = Wgmma { bk: LINES / long * self.bk, ..*self };
-        if in_bytes(self.bk, spec) < LINE || !along_k || deep.bk > BOX || deep.k_stages(spec) < LEAST_STAGES {
+        if in_bytes(self.bk, spec) < LINE || !along_k || deep.bk > BOX_SIDE || deep.k_stages(spec) < LEAST_STAGES {
             return None;
         }
         let fits = |w: &Wgmma| w.shared(spec) <= room(target) && w.resident(spec, target) >= long;
@@ -207,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_several_waves_share_multiprocessors() {
+    fn more_blocks_than_multiprocessors_share_them() {
         for dtype in [DType::F16, DType::S8] {
             let (spec, w) = choice([16, 11008, 4096], dtype);
             let all = i64::from(processors(&Target::sm_90a()));

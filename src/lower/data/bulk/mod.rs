@@ -21,7 +21,7 @@ use crate::ir::{
 };
 use crate::lower::bug;
 use crate::lower::map::blocks::guarded;
-use crate::target::Target;
+use crate::target::{LINE, Target};
 use boxes::{CopyBox, Nest, Refusal};
 
 /// What a box begins at a multiple of in shared memory, in bytes (PTX ISA, cp.async.bulk.tensor).
@@ -30,9 +30,9 @@ const ALIGN: i64 = 128;
 const WRITTEN_OUT: i64 = 4;
 /// Warps of a warpgroup.
 const GROUP_WARPS: u32 = (threads::WARPGROUP / threads::LANES) as u32;
-/// The L2 promotion of a tensor map without the note, in bytes: a line. With two lines 1x28672x8192 NT of f16 takes 122 us on an H200, with one 110
+/// The L2 promotion of a tensor map without the note, in bytes: a line. With two lines 1x28672x8192 NT of f16 takes 122 us on an H200, with one 109
 /// (h200-2026-11-28/promotion.jsonl).
-const PROMOTION: u32 = crate::target::LINE as u32;
+const PROMOTION: u32 = LINE as u32;
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
