@@ -390,7 +390,7 @@ mod tests {
                 let gemv = Gemv::choose(&spec, &Target::sm_90a()).unwrap();
                 let work = gemv.work(&spec, &Target::sm_90a(), &device).unwrap();
                 let resident = work.tiles.min(work.resident * i64::from(device.multiprocessors));
-                assert!(resident as f64 * work.flight_bytes >= needed, "{spec:?}: {gemv:?}");
+                assert!(resident as f64 * work.flight.bytes >= needed, "{spec:?}: {gemv:?}");
             }
         }
     }

@@ -117,8 +117,8 @@ fn form(w: &Wgmma) -> &'static str {
 
 /// The blocks that share operands.
 fn sharing(w: &Wgmma) -> String {
-    match (w.cluster, w.parts) {
-        ([1, 1], _) | (_, 2..) => String::new(),
-        ([rows, columns], _) => format!(", clusters of {rows} x {columns}"),
+    match w.cluster {
+        [1, 1] => String::new(),
+        [rows, columns] => format!(", clusters of {rows} x {columns}"),
     }
 }

@@ -272,8 +272,7 @@ pub(super) fn sharing_out(tile: [i64; 2], parts: i64) -> f64 {
 }
 
 /// What parts on tensor cores take besides the GEMM's own kernel: they are written to workspace, read by a kernel that adds them up, and C
-/// is written. The workspace moves as slowly as device memory: 512x512x16384 takes 20.0, 21.2 and 26.2 us on an H100 with 4, 8 and 16 MB
-/// of it.
+/// is written.
 pub(super) fn combining(spec: &GemmSpec, parts: i64, combine: Combine) -> Passes {
     match (parts, combine) {
         (1, _) | (_, Combine::Cluster) => Passes::default(),

@@ -203,23 +203,33 @@ pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;
 /// Further reads for a row of 128 bytes whose address is a multiple of so many bytes, in whole lines, where no other block shares it. Of the fit of
 /// wgmma.
 pub(super) const UNALIGNED_READS: [[f64; 2]; 3] = [[16.0, 1.33], [32.0, 0.62], [64.0, 0.35]];
+/// The same of persistent blocks: the next block reads the other part of a line at about the same time. The second and third are set by hand: bf16 NT 10000^3, whose rows
+/// begin inside lines, takes 0.962 of the time in 128 x 256 alone that it takes in clusters of two, which are a wave more (h200-2026-11-28/large.jsonl).
+pub(super) const UNALIGNED_READS_AGAIN: [[f64; 2]; 3] = [[16.0, 1.33], [32.0, 0.3], [64.0, 0.2]];
 /// The share of these reads where several blocks share the tile, and the share of the others that they save each other. Of the fit of wgmma.
 pub(super) const UNALIGNED_SHARED: f64 = 0.2;
 pub(super) const SHARED_READS: f64 = 0.63;
-/// How much longer the stages of persistent blocks take in a cluster. Of the fit of wgmma.
-pub(super) const PERSISTENT_CLUSTER: f64 = 1.055;
+/// Bytes that parts by wgmma write and read in workspace up to which it stays in L2, and the time that they take over that in device memory: with 1, f16 NT
+/// 640x640x8192 is added up in clusters, which takes 19.6 us on an H200 and 22.5 on an H100, by a kernel 14.5 and 15.2. Set by hand, as the next
+/// constant, to the times of 12 products with k in parts and with shared tiles on an H200 and an H100 (h200-2026-11-28/parts.jsonl).
+pub(super) const WORKSPACE_KEPT: f64 = 12e6;
+pub(super) const WORKSPACE_COST: f64 = 1600.0 / 2400.0;
+/// How much longer the stages of two and of four blocks that share tiles and have parts of k take than the other figures say.
+pub(super) const SHARERS_WITH_PARTS: [f64; 2] = [1.12, 1.02];
+/// The same where they have no parts. Set by hand: of some 60 times of four blocks the fit has 0.81 to 0.9, and then prefers four where two were faster. With
+/// 1.02 and 0.98, 136x2176x1784 TT of bf16 is chosen in 64 x 128 by two, which takes 10.0 us on an H200, 8.4 in 128 x 64 by four.
+pub(super) const SHARERS: [f64; 2] = [1.0, 0.94];
+/// The same of persistent blocks. The first is of the fit of wgmma.
+pub(super) const PERSISTENT_SHARERS: [f64; 2] = [1.055, 0.99];
 /// How much longer device memory takes for an operand that many blocks read than for one that each block reads once: 12288x128x3072 NT of f16
 /// takes 29.4 us in 96 x 128 and 32.8 in 192 x 64. Of the fit.
 pub(super) const READ_AGAIN: f64 = 0.18;
-/// How much less the stages of tiles that four blocks share take than the other figures say. Set by hand: of some 60 times in clusters of four the fit has
-/// 0.81 to 0.9, and then prefers four where two were faster.
-pub(super) const FOUR_SHARERS: f64 = 0.94;
 /// How many times as long device memory takes where four blocks share the operand that all blocks read. Set by hand, to two products: with 0.97, 12288x128x3072 NT of
 /// bf16 is multiplied in 128 x 128 by four, which takes 23.2 us on an H200, 22.3 in 96 x 128 (h200-2026-11-28).
 pub(super) const READ_BY_FOUR: f64 = 0.98;
-/// Cycles that a stage by wgmma is on its way from busy device memory, and how bytes in flight and bandwidth limit each other. Set by hand, to the
-/// four times of one product on an H200 in `Wgmma::of_flight`; not of the fit.
-pub(super) const FLIGHT_CYCLES: f64 = 1800.0;
+/// How many times its latency a stage by wgmma is on its way from busy device memory, and how bytes in flight and bandwidth limit each other. Set by
+/// hand, to the four times of one product on an H200 in `Wgmma::flight`; not of the fit.
+pub(super) const FLIGHT_LATENCIES: f64 = 2.0;
 pub(super) const FLIGHT_OVERLAP: f64 = 3.5;
 /// How much less device memory takes for each further line of a row in a stage. Set by hand: three more gain up to 2 % on an H200 and 4 to 7 % on an H100
 /// (h200-2026-11-28/lines.jsonl).
@@ -230,7 +240,8 @@ pub(super) const FURTHER_LINE: f64 = 0.015;
 pub(super) const ARRIVING_BYTES: f64 = 70.0;
 pub(super) const SPLIT_SECTORS: f64 = 1.25;
 /// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and cycles
-/// behind a tile of the latter (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl).
+/// behind a tile of the latter for each byte of a result (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl). s8 NT 8192^3 with
+/// results of 32 bits takes 1.16 million cycles on an H200 in 16 waves of 128 x 256, which are 1.05 million of MMAs: 4400 a tile besides the bubbles.
 pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
 /// The share of the bytes from L2 that warpgroups in ping-pong reach: 52 of 61 a cycle. On an H100 ping-pong takes 0.91 to 1.02 times as long as
 /// 128 x 256 for six large products, and 0.91 to 1.01 by this figure. With 49, 5120^3 NN in 160 x 256 would take 0.99 and 8192^3 NT in 168 x 256 1.07,
@@ -238,7 +249,7 @@ pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
 /// measurements (h100-2026-11-28).
 pub(super) const PINGPONG_L2_SHARE: f64 = 52.0 / 61.0;
 pub(super) const COOPERATIVE_BUBBLE: f64 = 40.0;
-pub(super) const COOPERATIVE_EPILOGUE: f64 = 2000.0;
+pub(super) const COOPERATIVE_EPILOGUE: f64 = 1000.0;
 /// Cycles from the last wgmma of a stage to the first of the next besides the additions of partial sums: the wait, the barrier of the next
 /// stage, and the descriptors. An estimate.
 pub(super) const PROMOTION_LATENCY: f64 = 100.0;
@@ -247,6 +258,8 @@ pub(super) const PROMOTION_LATENCY: f64 = 100.0;
 /// 0.98 to 0.99 of its time on an H100 for 2048x128256x4096 of bf16, where the tensor cores alone would take 0.976. In 192 x 256 with swapped operands it
 /// moves 1.2 times those of 144 x 256 and takes 1.02 to 1.10 of its time for 7488x2560x4800 and 7297x2528x4800 NT of f16, where the tensor cores
 /// would take 0.98. In 256 x 176 it moves 1.15 times those of 128 x 256 and takes 0.98 of its time for 4096x14336x4096 TT of f16, and 0.976 by the tensor cores.
+/// Products of bytes were not found to pay for that, nor to wait for more bytes from L2 than they get: s8 NT 8192^3 takes 0.961 of the time of 128 x 256 on an H200 in
+/// 256 x 128, which moves 1.33 times the bytes for each MMA, and the tensor cores would take 0.957; 4096^3 0.942 (h200-2026-11-28/large.jsonl).
 pub(super) const PINGPONG_BYTES: f64 = 0.15;
 /// How much longer tiles by wgmma take than the model says where half of a tile lies beyond a C of few rows or columns: on an H100
 /// 16x4096x4096 NT of f16 takes 19.3 us in such tiles, 15.7 by mma.sync and 9.6 and 7.8 for 2352x16x1864 NN (no record was kept).

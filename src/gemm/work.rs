@@ -63,12 +63,31 @@ pub(super) struct Work {
     pub cluster: i64,
     /// Bytes that the GEMM reads and writes in device memory at least; 0 where a recipe does not count them.
     pub memory_bytes: f64,
-    /// Bytes that a resident tile has in flight from device memory.
-    pub flight_bytes: f64,
+    /// What a resident tile has in flight from device memory.
+    pub flight: Flight,
     /// Cycles after the first prologue in which blocks ask device memory for nothing.
     pub memory_idle: f64,
     /// Kernels before and after the GEMM's own: packing of operands, accumulators of k slices.
     pub passes: Passes,
+}
+
+/// The bytes that a resident tile has in flight from device memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Flight {
+    pub bytes: f64,
+    /// How many times the device's latency they are on their way, where others are before them.
+    pub latencies: f64,
+    /// How bytes in flight and bandwidth limit each other, as [`Work::overlap`]. Infinite where the scarcer alone decides.
+    pub overlap: f64,
+    /// The share of the tile's bytes that it asks for at once when it begins: no others are before them.
+    pub first: f64,
+}
+
+impl Flight {
+    /// So many bytes, which are on their way for the device's latency; they or the bandwidth decide.
+    pub const fn of(bytes: f64) -> Flight {
+        Flight { bytes, latencies: 1.0, overlap: f64::INFINITY, first: 0.0 }
+    }
 }
 
 /// The kernels before and after a GEMM's own.
@@ -131,7 +150,7 @@ impl Work {
         stays: false,
         cluster: 1,
         memory_bytes: 0.0,
-        flight_bytes: 0.0,
+        flight: Flight::of(0.0),
         memory_idle: 0.0,
         passes: Passes { kernels: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
     };
@@ -309,16 +328,21 @@ pub(super) fn ranked<T>(all: Vec<(Work, T)>, tolerance: f64, device: &Device) ->
     all.into_iter().map(|(cycles, _, t)| (cycles, t)).collect()
 }
 
-/// Cycles in which device memory moves what the GEMM must read and write, by Little's law: bytes in flight, over the time that they are.
+/// Cycles in which device memory moves what the GEMM must read and write, by Little's law: bytes in flight, over the time that they are. Where a
+/// recipe counts it, few bytes in flight cost before they alone decide.
 pub(super) fn memory(work: &Work, device: &Device) -> f64 {
     if work.memory_bytes == 0.0 {
         return 0.0;
     }
     let resident = work.tiles.min(i64::from(device.multiprocessors) * work.resident.max(1));
-    let in_flight = resident as f64 * work.flight_bytes / f64::from(device.memory_latency_cycles);
     let idle = 1.0 - (resident as f64 / f64::from(device.multiprocessors)).min(1.0);
     let reached = work.memory_share * device.memory_bytes_per_cycle() * (1.0 - tuning::IDLE_LOSS * idle);
-    work.prologue + work.memory_idle + work.memory_bytes / reached.min(in_flight)
+    let Flight { bytes, latencies, overlap, first } = work.flight;
+    let scarce = reached * f64::from(device.memory_latency_cycles) / (resident as f64 * bytes);
+    let loaded = latencies * scarce;
+    let slower = loaded.max(1.0) * overlapped([loaded.min(1.0), (1.0 / loaded).min(1.0)], overlap);
+    let times = first * scarce.max(1.0) + (1.0 - first) * slower;
+    work.prologue + work.memory_idle + times * work.memory_bytes / reached
 }
 
 /// Cycles of the kernels before and after the GEMM's own.

@@ -33,6 +33,27 @@ fn turns_give_the_naive_result_in_every_order() {
     }
 }
 
+/// Accumulators of 32 bits leave as they are, 32 columns at a time, beside the MMAs of the other warpgroup.
+#[test]
+fn sums_of_bytes_leave_in_turns() {
+    let whole = (Gemm::new(4096, 4096, 4096), vec![[256, 128, 512], [512, 256, 384]]);
+    let ragged = (Gemm::new(4100, 4112, 4112), vec![[300, 144, 640]]);
+    for (gemm, sizes) in [whole, ragged] {
+        let all = candidates(&gemm.of(DType::S8).layout(Layout::NT), &Target::sm_90a()).unwrap();
+        let (_, pingpong) = all.iter().find(|(name, _)| name == "wgmma 256x128 in ping-pong").expect("a candidate");
+        for size in sizes {
+            let schedule = pingpong.resized(&size).unwrap();
+            let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+            let naive = naive_integers(&schedule.program, 5).unwrap();
+            for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(3)] {
+                let options = Options::new(Mode::Integer).with_policy(policy);
+                let found = integers_with(&lowered, &options, 5);
+                assert!(found.unwrap_or_else(|e| panic!("{size:?} {policy:?}: {e}")) == naive, "{size:?} {policy:?}");
+            }
+        }
+    }
+}
+
 /// A warpgroup that does not wait for its turn may take another one's phase for its own.
 #[test]
 fn a_missing_turn_is_found() {

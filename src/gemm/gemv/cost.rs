@@ -6,7 +6,7 @@ use crate::gemm::operand::{Operand, up};
 use crate::gemm::parts::{Sums, numbers};
 use crate::gemm::simt::cost::{SHARED, memory_bytes, multiply_adds};
 use crate::gemm::tuning;
-use crate::gemm::work::{ACCESS, Work, ranked};
+use crate::gemm::work::{ACCESS, Flight, Work, ranked};
 use crate::target::{Device, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
@@ -82,7 +82,7 @@ impl Gemv {
             tiles,
             resident,
             memory_bytes: memory_bytes(spec) * (ACCESS / self.run_bytes(spec)).max(1.0),
-            flight_bytes: self.threads() as f64 * read,
+            flight: Flight::of(self.threads() as f64 * read),
             passes: Sums::new(spec, self.padding(spec), self.parts).passes(),
             ..Work::NONE
         })

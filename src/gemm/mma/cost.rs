@@ -4,7 +4,7 @@ use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
 use crate::gemm::work::{
-    ACCESS, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, hidden_launch, mma_cycles, operand_bytes, result_bytes,
+    ACCESS, Flight, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, hidden_launch, mma_cycles, operand_bytes, result_bytes,
 };
 use crate::target::{Features, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
@@ -61,7 +61,7 @@ impl Mma {
             resident: self.resident(spec, target),
             memory_bytes: result_bytes(spec) * self.stores_alone(spec, target)
                 + Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum::<f64>(),
-            flight_bytes: used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0,
+            flight: Flight::of(used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0),
             cluster: if self.adds_in_cluster() { self.parts } else { 1 },
             passes: self.passes(spec),
             ..Work::NONE

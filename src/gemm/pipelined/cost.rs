@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::gemm::operand::{Operand, up};
 use crate::gemm::simt::cost::memory_bytes;
 use crate::gemm::split::{Combine, combining};
-use crate::gemm::work::{Work, cycles};
+use crate::gemm::work::{Flight, Work, cycles};
 use crate::gemm::{split, tiles, tuning};
 use crate::target::{Features, LANES, Limits, SCHEDULERS, Target};
 use crate::te::GemmSpec;
@@ -161,7 +161,7 @@ impl Pipelined {
             epilogue: (4 * bm * bn) as f64 / tuning::STORE_BYTES,
             memory_share: tuning::MEMORY_SHARE,
             memory_bytes: memory_bytes(spec),
-            flight_bytes: f64::INFINITY,
+            flight: Flight::of(f64::INFINITY),
             tiles: self.tiles(spec).saturating_mul(self.parts),
             resident: self.resident,
             passes,

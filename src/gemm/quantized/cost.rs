@@ -7,7 +7,7 @@ use crate::gemm::operand::up;
 use crate::gemm::split::{parts_bytes, sharing_out};
 use crate::gemm::tiles::WARPGROUP;
 use crate::gemm::tuning;
-use crate::gemm::work::{Work, ranked};
+use crate::gemm::work::{Flight, Work, ranked};
 use crate::target::{Features, LANES, SCHEDULERS, Target};
 
 /// Rows of X of a tile at most, and what they are a multiple of.
@@ -184,7 +184,7 @@ impl FromRegisters {
             resident,
             cluster: self.parts.max(self.sharing),
             memory_bytes: memory_bytes(q),
-            flight_bytes: (self.stages - 1) as f64 * (x + p),
+            flight: Flight::of((self.stages - 1) as f64 * (x + p)),
             ..Work::NONE
         }
     }

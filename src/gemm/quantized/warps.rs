@@ -12,7 +12,7 @@ use crate::gemm::operand::up;
 use crate::gemm::padding::Padding;
 use crate::gemm::split::{Combine, combine_parts, combining, split_k};
 use crate::gemm::staging::{divide_among_threads, present};
-use crate::gemm::work::{Work, mma_cycles, ranked};
+use crate::gemm::work::{Flight, Work, mma_cycles, ranked};
 use crate::ir::{Axis, BindMode, CopyKind, Scope};
 use crate::schedule::Steps;
 use crate::target::{Features, LANES, SCHEDULERS, Target};
@@ -206,7 +206,7 @@ impl ByWarps {
             tiles: self.tiles(q),
             resident: (room / (self.stages * self.stage_bytes(q))).clamp(1, 4),
             memory_bytes: super::cost::memory_bytes(q),
-            flight_bytes: (self.stages - 1) as f64 * stage,
+            flight: Flight::of((self.stages - 1) as f64 * stage),
             passes: combining(&spec, self.parts, Combine::Kernel),
             ..Work::NONE
         }

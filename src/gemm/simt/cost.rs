@@ -6,7 +6,7 @@ use crate::gemm::grid::MOST_BLOCKS;
 use crate::gemm::operand::{Operand, multiple_of_result, up};
 use crate::gemm::parts::{Sums, numbers};
 use crate::gemm::tuning;
-use crate::gemm::work::{Work, operand_bytes, ranked, result_bytes};
+use crate::gemm::work::{Flight, Work, operand_bytes, ranked, result_bytes};
 use crate::target::{Device, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
@@ -106,7 +106,7 @@ impl Tiles {
             tiles: blocks,
             resident: i64::from(resident),
             memory_bytes: memory_bytes(spec) + self.partly_written(spec) + self.written_by_sector(spec),
-            flight_bytes: bytes * bk as f64,
+            flight: Flight::of(bytes * bk as f64),
             passes: Sums::new(spec, self.padding(spec), parts).passes(),
             ..Work::NONE
         })

@@ -5,12 +5,14 @@ use crate::gemm::Mma;
 use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
 use crate::gemm::tiles::WARPGROUP;
 use crate::gemm::tuning;
-use crate::gemm::work::{Passes, Work, cycles, memory, operand_bytes, passes, result_bytes};
+use crate::gemm::work::{Flight, Passes, Work, cycles, memory, operand_bytes, passes, result_bytes};
 use crate::target::{LANES, REGISTERS_PER_SM, Target};
 use crate::te::GemmSpec;
 
 /// Bytes of a sector, the least that device memory writes.
 const SECTOR: i64 = 32;
+/// Waves of persistent blocks from which on ragged tiles leave no block ahead of the others.
+const EVEN_WAVES: i64 = 8;
 
 impl Wgmma {
     /// Bytes of shared memory of a block, at least: where a producer loads one tile alone, C may take the place of the ring.
@@ -142,9 +144,8 @@ impl Wgmma {
             launch: tuning::WGMMA_LAUNCH,
             prologue: tuning::WGMMA_PROLOGUE + self.cluster_ends(),
             memory_bytes: self.stored_bytes(spec) + self.operand_reads(spec),
-            memory_share: tuning::MEMORY_SHARE
-                / (self.of_shared_reads(spec) * self.of_lines(spec) * self.of_flight(spec, target)),
-            flight_bytes: ((self.stages - 1) * fetched) as f64,
+            memory_share: tuning::MEMORY_SHARE / (self.of_shared_reads(spec) * self.of_lines(spec)),
+            flight: self.flight(spec),
             memory_idle: self.memory_idle(spec, target),
             ..Work::NONE
         };
@@ -157,7 +158,7 @@ impl Wgmma {
             shared_bytes,
             l2_bytes: self.l2_bytes(spec),
             arriving_bytes: self.arriving_bytes(spec),
-            l2_share: self.l2_share(spec),
+            l2_share: self.l2_share(spec, target),
             idle_share: tuning::WGMMA_IDLE_SHARE,
             overlap: tuning::WGMMA_OVERLAP,
             iterations: self.k_stages(spec) as f64 * self.of_short_ring(spec) * self.of_cluster(),
@@ -168,7 +169,7 @@ impl Wgmma {
             resident: self.resident(spec, target),
             stays: self.persistent,
             cluster: if self.adds_in_cluster() { self.parts } else { self.cluster.iter().product() },
-            passes: combining(spec, self.parts, self.combine),
+            passes: self.combining(spec),
             ..common
         }
     }
@@ -178,6 +179,7 @@ impl Wgmma {
     fn in_turns(&self, common: Work, spec: &GemmSpec) -> Work {
         Work {
             bubble: tuning::PINGPONG_BUBBLE,
+            power: if pays_for_bytes(spec) { common.power } else { 0.0 },
             latency: 0.0,
             iterations: (self.k_stages(spec) * self.warpgroups) as f64,
             prologue: 0.0,
@@ -185,7 +187,7 @@ impl Wgmma {
             memory_bytes: common.memory_bytes + operand_bytes(spec, self.swap_ab.columns()),
             l2_bytes: self.l2_bytes(spec),
             // A product of a batch has little that is not in L2 yet.
-            l2_share: if spec.batch.is_some() { 1.0 } else { tuning::PINGPONG_L2_SHARE },
+            l2_share: if spec.batch.is_none() && pays_for_bytes(spec) { tuning::PINGPONG_L2_SHARE } else { 1.0 },
             ..common
         }
     }
@@ -230,16 +232,15 @@ impl Wgmma {
         (waves - 1.0) * (tuning::WGMMA_PROLOGUE + self.cluster_ends() + adding)
     }
 
-    /// How many times as long device memory takes where few bytes are in flight: 1x11008x4096 NT of f16 takes 22.4 us on an H200 in 86 blocks of 8 x 128 with
-    /// six stages, 23.4 with five, 26.8 with four and 32.5 with three.
-    fn of_flight(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let blocks = self.blocks(spec).min(self.resident(spec, target) * i64::from(processors(target)));
-        let in_flight = (blocks * (self.stages - 1) * self.stage_bytes(spec)) as f64;
-        let filling = target.device().memory_bytes_per_cycle() * tuning::FLIGHT_CYCLES;
-        let slower = (1.0 + (filling / in_flight).powf(tuning::FLIGHT_OVERLAP)).powf(1.0 / tuning::FLIGHT_OVERLAP);
-        // The prologue has the first round of the ring.
-        let later = 1.0 - (self.stages as f64 / self.k_stages(spec) as f64).min(1.0);
-        1.0 + (slower - 1.0) * later
+    /// What a resident tile has in flight. 1x11008x4096 NT of f16 takes 22.4 us on an H200 in 86 blocks of 8 x 128 with six stages, 23.4 with five, 26.8 with
+    /// four and 32.5 with three.
+    fn flight(&self, spec: &GemmSpec) -> Flight {
+        Flight {
+            bytes: ((self.stages - 1) * self.stage_bytes(spec)) as f64,
+            latencies: tuning::FLIGHT_LATENCIES,
+            overlap: tuning::FLIGHT_OVERLAP,
+            first: (self.stages as f64 / self.k_stages(spec) as f64).min(1.0),
+        }
     }
 
     /// How many times as long device memory takes where a stage has several lines of each row of the operand that gives the rows of instructions.
@@ -247,10 +248,25 @@ impl Wgmma {
         1.0 - tuning::FURTHER_LINE * (in_bytes(self.bk, spec) / LINE - 1).max(0) as f64
     }
 
-    /// How much longer the stages take in a cluster: persistent blocks wait for each other's epilogues. Stages of four blocks take less.
+    /// The kernel that adds up parts. Workspace that stays in L2 takes less time.
+    fn combining(&self, spec: &GemmSpec) -> Passes {
+        let all = combining(spec, self.parts, self.combine);
+        let kept = all.memory_bytes.min(tuning::WORKSPACE_KEPT);
+        Passes { memory_bytes: all.memory_bytes - (1.0 - tuning::WORKSPACE_COST) * kept, ..all }
+    }
+
+    /// How much longer the stages take in a cluster: blocks wait for each other, and persistent ones for each other's epilogues, too.
     fn of_cluster(&self) -> f64 {
-        let stay = if self.persistent && self.cluster != [1, 1] { tuning::PERSISTENT_CLUSTER } else { 1.0 };
-        if self.shares_with_four() { stay * tuning::FOUR_SHARERS } else { stay }
+        let [of_two, of_four] = match (self.persistent, self.parts) {
+            (true, _) => tuning::PERSISTENT_SHARERS,
+            (false, 1) => tuning::SHARERS,
+            (false, _) => tuning::SHARERS_WITH_PARTS,
+        };
+        match self.cluster[0] * self.cluster[1] {
+            1 => 1.0,
+            2 => of_two,
+            _ => of_four,
+        }
     }
 
     /// Bytes of the result in device memory. A row of a panel that TMA stores from inside a sector on writes a sector more: 7008x1084x96 TN of s8
@@ -281,7 +297,7 @@ impl Wgmma {
     /// H100, the library 197 (no record was kept).
     pub(super) fn mma_cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let work = self.work(spec, target);
-        let epilogue = if self.pingpong { 0.0 } else { tuning::COOPERATIVE_EPILOGUE };
+        let epilogue = if self.pingpong { 0.0 } else { tuning::COOPERATIVE_EPILOGUE * bytes(spec.out) as f64 };
         let bubble = if self.pingpong { work.bubble } else { tuning::COOPERATIVE_BUBBLE };
         let device = target.device();
         let Work { mma, iterations, tiles, l2_share, .. } = work;
@@ -303,8 +319,8 @@ impl Wgmma {
             let sharers = self.cluster[operand.other() as usize] as f64;
             let panel = self.swizzle_of(spec, operand).min(LINE);
             let aligned = self.alignment(spec, operand);
-            let [_, pieces] =
-                *tuning::UNALIGNED_READS.iter().find(|[bytes, _]| aligned as f64 <= *bytes).unwrap_or(&[0.0; 2]);
+            let reads = if self.persistent { tuning::UNALIGNED_READS_AGAIN } else { tuning::UNALIGNED_READS };
+            let [_, pieces] = *reads.iter().find(|[bytes, _]| aligned as f64 <= *bytes).unwrap_or(&[0.0; 2]);
             let inside = (panel - panel.min(aligned)) as f64 / (LINE - aligned).max(1) as f64;
             let share = if sharers > 1.0 { tuning::UNALIGNED_SHARED } else { 1.0 };
             let reads = 1.0 - tuning::SHARED_READS * (1.0 - 1.0 / sharers) + share * pieces * inside;
@@ -342,8 +358,10 @@ impl Wgmma {
     }
 
     /// The share of the bytes from L2 that a multiprocessor gets. It is less where ragged tiles let blocks run ahead over many stages.
-    fn l2_share(&self, spec: &GemmSpec) -> f64 {
-        let drift = (self.k_stages(spec) as f64 / tuning::RAGGED_STAGES).min(1.0);
+    fn l2_share(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        // In many waves blocks have whole tiles and ragged ones in turn.
+        let many = self.persistent && self.blocks(spec) > EVEN_WAVES * i64::from(processors(target));
+        let drift = if many { 0.0 } else { (self.k_stages(spec) as f64 / tuning::RAGGED_STAGES).min(1.0) };
         tuning::WGMMA_L2_SHARE * (1.0 - tuning::RAGGED_LOSS * self.raggedness(spec).powf(tuning::RAGGED_POWER) * drift)
     }
 
@@ -407,13 +425,19 @@ impl Wgmma {
         let packed = Operand::BOTH.into_iter().filter(|o| self.routes[*o as usize] == Source::Packed);
         let memory_bytes = packed.clone().map(|o| o.packing_bytes(spec, spec.a.bits().into())).sum();
         let kernels = tuning::PACKING_LAUNCH * packed.count() as f64;
-        passes(&Work { passes: Passes { kernels, memory_bytes, l2_bytes: 0.0 }, ..Work::NONE }, &target.device())
+        let own = Passes { kernels, memory_bytes, ..Passes::default() };
+        passes(&Work { passes: own, ..Work::NONE }, &target.device())
     }
 
     /// Cycles that the GEMM takes in these tiles.
     pub(super) fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         cycles(&self.work(spec, target), &target.device())
     }
+}
+
+/// Whether warpgroups in ping-pong take longer for the bytes that they move ([`tuning::PINGPONG_BYTES`]).
+pub(super) fn pays_for_bytes(spec: &GemmSpec) -> bool {
+    spec.a.bits() == 16
 }
 
 /// Cycles of a stage by the power limit alone: bytes through shared memory and from L2 take power, which tiles of other forms have more or less of for

@@ -1,17 +1,18 @@
-//! Tiles of whole waves: instructions have as few columns as give each multiprocessor at most one tile, or two to four.
+//! Tiles of whole waves: instructions have as few columns as give each multiprocessor at most one tile, or two to four, or one part of a tile.
 //!
 //! Tiles of whole panels leave multiprocessors without work where there are a few more of them than in whole waves. On an H100 (132
 //! multiprocessors) 7360x592x13232 NT of f16 takes 227 us in 232 tiles of 128 x 192 and 163 in 117 of 192 x 200; 1792x1920x15168 NT takes
 //! 155 us in 105 tiles of 256 x 128 and 136 in 126 of 128 x 216. In two waves of persistent blocks 2634x2432x6560 NT takes 138 us in
 //! 128 x 256 and 119 in 128 x 208, in three 768x9864x768 TT 22.7 in 128 x 256 and 20.8 in 128 x 152, in four 14367x896x368 NN 24.3 in
 //! 128 x 256 and 20.4 in 192 x 128. Swapped operands divide the rows of C so: 1426x9072x1464 NN of bf16 takes 75.6 us in 128 x 256 by two and 63.2 in
-//! 208 x 128 by two, 1670x4192x14272 NT 298 in 128 x 256 and 271 in 144 x 192.
+//! 208 x 128 by two, 1670x4192x14272 NT 298 in 128 x 256 and 271 in 144 x 192. Parts of k divide a product of fewer tiles so: on an H200 640x640x8192 NT of
+//! f16 takes 19.6 us in 64 x 128 in two parts, which are 100, and 14.5 in 160 x 64 in three, which are 120 (h200-2026-11-28/parts.jsonl).
 //!
 //! Where the operand that gives the columns does not run along k, a tile of any width reads whole panels of 64 elements, and one that is no multiple of
 //! 64 begins inside lines of L2. The model counts both: 4224x1904x6144 TN of bf16 takes 147 us in 256 x 128 and 130 in 192 x 160 by two,
 //! 7616x1120x384 NN 14.9 in 128 x 192 and 13.9 in 176 x 192; but 1443x7936x1216 TN 44.4 in 128 x 256 and 61.2 in 168 x 192.
 
-use super::{Accumulators, LEAST_STAGES, MOST_STAGES, SwapAb, Wgmma, bytes, processors, room, thin, up};
+use super::{Accumulators, LEAST_STAGES, MOST_STAGES, PARTS, SwapAb, Wgmma, bytes, processors, room, thin, up};
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -44,13 +45,36 @@ impl Wgmma {
         let mut all = Wgmma::fitted_to_waves(spec, target);
         for swap_ab in [SwapAb::Straight, SwapAb::Swapped] {
             for (long, warpgroups) in LONG {
-                for columns in fitted_columns(spec, swap_ab, (long, warpgroups), 1, target) {
+                for columns in fitted_columns(spec, swap_ab, (long, warpgroups), processors(target).into()) {
                     let block = swap_ab.block(long, columns);
                     all.extend(Wgmma::alone(spec, swap_ab, (block, warpgroups), 1, target));
                 }
             }
         }
+        all.extend(Wgmma::fitted_parts(spec, target));
         all
+    }
+
+    /// Tiles of which most multiprocessors have one part, and none has two; a second kernel adds them up.
+    fn fitted_parts(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        let all = i64::from(processors(target));
+        let suits = |w: &Wgmma| {
+            let long = up(spec.k, w.bk) >= LEAST_STAGES * w.parts;
+            long && 3 * w.blocks(spec) >= 2 * all && thin::has_panels(w, spec)
+        };
+        let mut tiles = Vec::new();
+        for parts in PARTS.into_iter().filter(|parts| *parts > 1) {
+            for swap_ab in [SwapAb::Straight, SwapAb::Swapped] {
+                for (long, warpgroups) in LONG {
+                    for columns in fitted_columns(spec, swap_ab, (long, warpgroups), all / parts) {
+                        let tile = (swap_ab.block(long, columns), warpgroups);
+                        tiles.push(Wgmma::of_operands(spec, swap_ab, tile, target).in_parts(parts, spec, target));
+                    }
+                }
+            }
+        }
+        tiles.retain(suits);
+        tiles
     }
 
     /// Tiles of persistent blocks, in two waves or more.
@@ -61,7 +85,8 @@ impl Wgmma {
         let mut all = Vec::new();
         for (swap_ab, waves) in orders.iter().flat_map(|order| WAVES.map(|waves| (*order, waves))) {
             for (long, warpgroups) in LONG {
-                for columns in fitted_columns(spec, swap_ab, (long, warpgroups), waves, target) {
+                for columns in fitted_columns(spec, swap_ab, (long, warpgroups), waves * i64::from(processors(target)))
+                {
                     let block = swap_ab.block(long, columns);
                     all.extend(Wgmma::in_waves(spec, swap_ab, (block, warpgroups), waves, target));
                 }
@@ -97,16 +122,15 @@ impl Wgmma {
     }
 }
 
-/// Columns of instructions that give each multiprocessor at most so many tiles, if a thread has registers for their accumulators.
+/// Columns of instructions that make at most so many tiles, if a thread has registers for their accumulators.
 fn fitted_columns(
     spec: &GemmSpec,
     swap_ab: SwapAb,
     (long, warpgroups): (i64, i64),
-    waves: i64,
-    target: &Target,
+    most_tiles: i64,
 ) -> impl Iterator<Item = i64> {
     let most = if spec.epilogue { MOST_WITH_EPILOGUE } else { MOST_ACCUMULATORS };
-    let tiles = waves * i64::from(processors(target)) / up([spec.m, spec.n][swap_ab.rows()], long);
+    let tiles = most_tiles / up([spec.m, spec.n][swap_ab.rows()], long);
     let parts = if tiles > 0 { thin::parts(spec, swap_ab, tiles) } else { Vec::new() };
     let fits = move |columns: &i64| COLUMNS.contains(columns) && long * columns / (128 * warpgroups) <= most;
     parts.into_iter().filter(fits)

@@ -24,13 +24,15 @@ impl Wgmma {
         tuning::CLUSTER_ENDS * (blocks as f64).log2()
     }
 
-    /// The same tiles of one wave of which two or four blocks share a side, along rows and along columns of C. Those of a last cluster that find no
-    /// partner have tiles beyond C. It pays where L2 decides: on an H100 104x4048x448 TN of f16 takes 3.46 us in 64 x 64 by two and 4.84 in 128 x 64
-    /// alone, 490x11680x7720 NN of bf16 129 in 256 x 192 by two and 160 alone. Persistent blocks gain nothing but from unaligned rows: the tensor
+    /// The same tiles of one wave, or parts that a kernel adds up, of which two or four blocks share a side, along rows and along columns of C. Those of a
+    /// last cluster that find no partner have tiles beyond C. It pays where L2 decides: on an H100 104x4048x448 TN of f16 takes 3.46 us in 64 x 64 by two
+    /// and 4.84 in 128 x 64 alone, 490x11680x7720 NN of bf16 129 in 256 x 192 by two and 160 alone, 832x320x14680 TT of f16 22.2 in 128 x 80 by four in
+    /// four parts of k and 31.7 where a cluster adds them up. Persistent blocks gain nothing but from unaligned rows: the tensor
     /// cores and the power limit decide there (4096^3 NT of f16, 8192^3 NN).
     pub(super) fn with_partners(&self, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
-        let alone = spec.batch.is_none() && self.parts == 1 && self.cluster == [1, 1] && !self.persistent;
-        let alone = alone && self.stores_by_tma() && self.fits_beside_producer();
+        let alone = spec.batch.is_none() && !self.adds_in_cluster() && self.cluster == [1, 1] && !self.persistent;
+        let leaves = self.stores_by_tma() || self.parts > 1;
+        let alone = alone && leaves && self.fits_beside_producer();
         let clusters = CLUSTERS.into_iter().filter(|cluster| {
             let along = usize::from(cluster[0] == 1);
             let blocks = up([spec.m, spec.n][along], self.block[along]);
@@ -76,11 +78,13 @@ mod tests {
     #[test]
     fn every_tile_lowers() {
         let target = Target::sm_90a();
-        for ([m, n, k], layout) in [([808, 1448, 3819], Layout::TN), ([384, 1536, 8192], Layout::NT)] {
+        let sizes = [([808, 1448, 3819], Layout::TN), ([384, 1536, 8192], Layout::NT), ([832, 320, 14680], Layout::TT)];
+        for ([m, n, k], layout) in sizes {
             let gemm = Gemm::new(m, n, k).of(DType::Bf16).layout(layout);
             let all = Wgmma::candidates(gemm.spec(), &target);
             let shared: Vec<_> = all.into_iter().filter(|w| w.cluster != [1, 1]).collect();
             assert!(shared.len() > 20 && shared.iter().any(|w| w.warpgroups == 1 && w.block[0] == 128));
+            assert!(k < 4000 || shared.iter().any(|w| w.parts > 1 && w.producer));
             for w in shared {
                 let steps = w.steps(gemm.spec());
                 let schedule = crate::gemm::schedule(&Product::of_gemm(&gemm).unwrap(), &target, steps).unwrap();

@@ -1,6 +1,7 @@
 //! Tiles for two warpgroups in ping-pong.
 //!
-//! Cooperative warpgroups issue no MMA during the epilogue of their tile, and the accumulators limit the tile to 128 x 256. A warpgroup in
+//! Cooperative warpgroups issue no MMA during the epilogue of their tile, which takes twice as long for results of 32 bits, and the accumulators limit the
+//! tile to 128 x 256. A warpgroup in
 //! ping-pong has 128 rows and up to 192 columns of its own, and the tensor cores run the MMAs of the other during its epilogue. The
 //! price is a bubble between stages, and more bytes from L2 for each MMA.
 //!
@@ -15,10 +16,12 @@
 //! On an H100 5120^3 NN takes 0.91 of the time of 128 x 256 in 160 x 256 so, 8192x8192x1024 NN 0.95 and 8192^3 NT 0.99 in 168 x 256; each is a quotient
 //! of ratios to the library (h100-2026-11-28).
 
+use super::cost::pays_for_bytes;
 use super::epilogue::STORE_PARTS;
 use super::swapped::store_rows;
 use super::thin::has_panels;
 use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, room};
+use crate::dtype::DType;
 use crate::gemm::packing::Source;
 use crate::gemm::tuning;
 use crate::target::Target;
@@ -37,20 +40,20 @@ const MOST_WITH_EPILOGUE: i64 = 128;
 /// 15696x6592x264 TT of f16, with 5, 10 % with the widest tile and 23 to 58 % with others on an H100).
 const MIN_ITERATIONS: i64 = 16;
 
-/// Columns of a warpgroup's tile of 16-bit elements, or rows with swapped operands, that the epilogue stores in parts without bank
+/// Columns of a warpgroup's tile of results of so many bytes, or rows with swapped operands, that the epilogue stores in parts without bank
 /// conflicts.
-fn widths(swap_ab: SwapAb) -> impl Iterator<Item = i64> {
+fn widths(swap_ab: SwapAb, bytes: i64) -> impl Iterator<Item = i64> {
     let part = move |width| match swap_ab {
-        SwapAb::Straight => super::epilogue::store_columns(width, 2, true),
+        SwapAb::Straight => super::epilogue::store_columns(width, bytes, true),
         SwapAb::Swapped => store_rows(width, STORE_PARTS),
     };
     (LEAST..=MOST).step_by(8).filter(move |width| part(*width).is_some())
 }
 
 impl Wgmma {
-    /// The ping-pong tiles of a GEMM of 16-bit floats with persistent blocks, the cheapest first.
+    /// The ping-pong tiles of a GEMM of 16-bit floats or of bytes with persistent blocks, the cheapest first.
     pub(super) fn pingpong_tiles(spec: &GemmSpec, swap_ab: SwapAb, target: &Target) -> Vec<Wgmma> {
-        let all = widths(swap_ab).filter_map(|width| Wgmma::pingpong(spec, swap_ab, width, target));
+        let all = widths(swap_ab, bytes(spec.out)).filter_map(|width| Wgmma::pingpong(spec, swap_ab, width, target));
         let mut all: Vec<(f64, Wgmma)> = all.map(|w| (w.mma_cycles(spec, target), w)).collect();
         let least = all.iter().map(|(cycles, _)| *cycles).fold(f64::INFINITY, f64::min);
         // Of tiles with equal cycles the widest is first: it moves the fewest bytes.
@@ -87,9 +90,13 @@ impl Wgmma {
         }
         let alone = Wgmma { cluster: [1, 1], ..Wgmma::of(spec, block, 2, target) };
         let w = Wgmma { pingpong: true, swap_ab, ..alone };
-        let suited = spec.a.bits() == 16
-            && bytes(spec.out) == 2
-            && Accumulators::of(spec).converts()
+        // Results of 16 bits are converted, those of 32 bits are the accumulators themselves, which stmatrix does not transpose.
+        let leaves = match Accumulators::of(spec).converts() {
+            true => bytes(spec.out) == 2,
+            false => bytes(spec.out) == 4 && !swap_ab.is_swapped(),
+        };
+        let suited = (spec.a.bits() == 16 || spec.acc == DType::S32 && spec.a.bits() == 8)
+            && leaves
             && (!spec.epilogue || width <= MOST_WITH_EPILOGUE)
             && w.persistent
             && w.routes == [Source::Direct; 2];
@@ -102,10 +109,10 @@ impl Wgmma {
         .then_some(w)
     }
 
-    /// Whether ping-pong gains enough over other tiles: the more bytes it moves for each MMA, the more.
+    /// Whether ping-pong gains enough over other tiles: the more bytes it moves for each MMA, the more, where it pays for them.
     pub(super) fn gains_over(&self, other: &Wgmma, spec: &GemmSpec, target: &Target) -> bool {
         let bytes_of = |w: &Wgmma| w.stage_bytes(spec) as f64 / w.stage_tile().iter().product::<i64>() as f64;
-        let more = (bytes_of(self) / bytes_of(other) - 1.0).max(0.0);
+        let more = if pays_for_bytes(spec) { (bytes_of(self) / bytes_of(other) - 1.0).max(0.0) } else { 0.0 };
         let share = 1.0 - tuning::PINGPONG_BYTES * more;
         other.persistent && self.mma_cycles(spec, target) < share * other.mma_cycles(spec, target)
     }
@@ -143,11 +150,22 @@ mod tests {
     }
 
     #[test]
+    fn ping_pong_hides_the_epilogues_of_bytes() {
+        let of = |n, dtype| chosen(&Gemm::new(n, n, n).of(dtype).layout(Layout::NT));
+        for n in [4096, 8192] {
+            assert_eq!(of(n, DType::S8), "wgmma 256x128 in ping-pong");
+        }
+        assert_eq!(of(16384, DType::S8), "wgmma 256x192 in ping-pong");
+        // One wave.
+        assert_eq!(of(2048, DType::S8), "wgmma 128x256");
+    }
+
+    #[test]
     fn every_width_lowers_in_its_stages() {
         let gemm = Gemm::new(8192, 8192, 8192).of(DType::Bf16).layout(Layout::NT);
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
         let pingpong_tiles: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
-        assert_eq!(pingpong_tiles.len(), widths(SwapAb::Straight).count());
+        assert_eq!(pingpong_tiles.len(), widths(SwapAb::Straight, 2).count());
         for (name, schedule) in pingpong_tiles {
             let lowered = crate::lower::lower(&schedule.scheduled().unwrap(), &schedule.target);
             assert!(lowered.is_ok(), "{name}: {}", lowered.unwrap_err());
@@ -188,13 +206,13 @@ mod tests {
     fn every_swapped_width_lowers() {
         // NN has the widths that NT has with straight operands.
         for swap_ab in [SwapAb::Straight, SwapAb::Swapped] {
-            assert_eq!(widths(swap_ab).collect::<Vec<_>>(), [112, 120, 128, 144, 160, 168, 176, 192]);
+            assert_eq!(widths(swap_ab, 2).collect::<Vec<_>>(), [112, 120, 128, 144, 160, 168, 176, 192]);
         }
         let target = Target::sm_90a();
         let of = |m, n, k| Gemm::new(m, n, k).of(DType::Bf16).layout(Layout::NN);
         for gemm in [of(8192, 8192, 8192), of(8200, 8208, 1096), of(2048, 2048, 1024).batch(8)] {
             let all = super::Wgmma::pingpong_tiles(gemm.spec(), SwapAb::Swapped, &target);
-            assert_eq!(all.len(), widths(SwapAb::Swapped).count());
+            assert_eq!(all.len(), widths(SwapAb::Swapped, 2).count());
             for w in all {
                 let schedule = crate::gemm::schedule(
                     &crate::gemm::Product::of_gemm(&gemm).unwrap(),

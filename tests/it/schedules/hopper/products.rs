@@ -102,10 +102,14 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         early_blocks: 0,
         l2_prefetch: source.chance(12),
     };
-    match parts {
-        1 => drawn,
-        // Blocks that divide k share no tiles by multicast, and accumulators do not leave by TMA.
-        _ => Wgmma { cluster: [1, 1], persistent: false, producer: false, epilogue: Epilogue::Direct, ..drawn },
+    match (parts, combine) {
+        (1, _) => drawn,
+        // Accumulators do not leave by TMA.
+        (_, Combine::Kernel) => Wgmma { persistent: false, epilogue: Epilogue::Direct, ..drawn },
+        // Blocks of a cluster that add parts up share no tiles by multicast.
+        (_, Combine::Cluster) => {
+            Wgmma { cluster: [1, 1], persistent: false, producer: false, epilogue: Epilogue::Direct, ..drawn }
+        }
     }
 }
 
