@@ -4,7 +4,7 @@
 //! the claim itself before they are returned. [`always`] is for claims of the verifier, [`proves`] and [`equal`] for side
 //! conditions of steps, which know an [`Env`].
 
-use super::simplify::{self, Env, prove};
+use super::simplify::{self, Env, holds_in_ranges, prove};
 use super::{CmpOp, Cond, Index, IndexOp, Var};
 use crate::index::{Answer, Compare, Formula, Int, Linear, POINTS, Points, Question, STEPS};
 use std::collections::BTreeSet;
@@ -32,6 +32,9 @@ pub fn always(cond: &Cond, given: &Cond, vars: &[Ranged]) -> Verdict {
     let mut env = Env::new();
     for (var, extent) in vars {
         env.bind(*var, 0, extent.saturating_sub(1));
+    }
+    if holds_in_ranges(cond, &env) {
+        return Verdict::Proved;
     }
     if !given.is_true() {
         env.assume(given);

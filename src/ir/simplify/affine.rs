@@ -148,9 +148,12 @@ impl Affine {
 
     /// `self * factor`.
     pub(super) fn times(&self, factor: i64) -> Option<Affine> {
-        let mut out = Affine::default();
-        out.add(self, factor)?;
-        Some(out)
+        if factor == 0 {
+            return Some(Affine::default());
+        }
+        let times = |value: i64| value.checked_mul(factor).and_then(fits);
+        let terms = self.terms.iter().map(|(atom, c)| Some((atom.clone(), times(*c)?))).collect::<Option<_>>()?;
+        Some(Affine { terms, constant: times(self.constant)? })
     }
 
     /// The greatest common divisor of the coefficients; 0 without terms.

@@ -124,6 +124,14 @@ fn atom_bounds(atom: &Index, env: &Env, depth: u32) -> Ends {
     }
 }
 
+/// Both ends by the ranges of the variables alone: what each operation makes of the ends of its sides. It allocates nothing.
+pub(super) fn by_ranges(index: &Index, env: &Env) -> Ends {
+    match index {
+        Index::Int(_) | Index::Var(_) => atom_bounds(index, env, 0),
+        Index::Bin(op, a, b) => operation(*op, by_ranges(a, env), by_ranges(b, env)),
+    }
+}
+
 fn operation(op: IndexOp, x: Ends, y: Ends) -> Ends {
     let both = |a: Option<i64>, b: Option<i64>, f: fn(i64, i64) -> Option<i64>| f(a?, b?);
     let either = |a: Option<i64>, b: Option<i64>, f: fn(i64, i64) -> i64| match (a, b) {

@@ -19,6 +19,15 @@ pub(in crate::ir) fn canonical(index: &Index, env: &Env) -> Affine {
     join_digits(sum, env)
 }
 
+/// The canonical sum of `a - b`.
+pub(super) fn difference(a: &Index, b: &Index, env: &Env) -> Affine {
+    let mut sum = Affine::default();
+    if collect(&mut sum, a, 1, env).and_then(|()| collect(&mut sum, b, -1, env)).is_none() {
+        return Affine::atom(Index::Bin(IndexOp::Sub, Box::new(a.clone()), Box::new(b.clone())));
+    }
+    join_digits(sum, env)
+}
+
 fn collect(sum: &mut Affine, index: &Index, scale: i64, env: &Env) -> Option<()> {
     let Index::Bin(op, a, b) = index else {
         return match index {

@@ -1,11 +1,11 @@
 //! Conditions: decided where bounds or assumed facts decide them, brought to one form where not.
 
 use super::affine::{Affine, gcd};
-use super::bounds::{lower, upper};
-use super::canonical::canonical;
+use super::bounds::{by_ranges, lower, upper};
+use super::canonical::difference;
 use super::divide::{separate, shrink, without_remainders};
 use super::env::Env;
-use crate::ir::{CmpOp, Cond, Index, IndexOp};
+use crate::ir::{CmpOp, Cond, Index};
 
 /// Conjunctions of up to this many comparisons are searched for members that the others imply.
 const CONJUNCTS: usize = 8;
@@ -14,6 +14,7 @@ const CONJUNCTS: usize = 8;
 pub fn simplify_cond(cond: &Cond, env: &Env) -> Cond {
     let simple = match cond {
         Cond::Const(_) => return cond.clone(),
+        Cond::Cmp(..) if holds_in_ranges(cond, env) => return Cond::TRUE,
         Cond::Cmp(op @ (CmpOp::Eq | CmpOp::Ne), a, b) => equality(*op, &difference(a, b, env), env),
         Cond::Cmp(op, a, b) => order(*op, &difference(a, b, env), env),
         Cond::And(..) => return conjunction(cond, env),
@@ -31,11 +32,25 @@ pub fn simplify_cond(cond: &Cond, env: &Env) -> Cond {
 
 /// Whether the condition provably holds.
 pub fn prove(cond: &Cond, env: &Env) -> bool {
-    simplify_cond(cond, env).is_true()
+    holds_in_ranges(cond, env) || simplify_cond(cond, env).is_true()
 }
 
-fn difference(a: &Index, b: &Index, env: &Env) -> Affine {
-    canonical(&Index::Bin(IndexOp::Sub, Box::new(a.clone()), Box::new(b.clone())), env)
+/// Whether the ranges of the variables alone show that the condition holds: most conditions that hold need no more.
+pub fn holds_in_ranges(cond: &Cond, env: &Env) -> bool {
+    let below = |a: &Index, b: &Index, gap: i64| {
+        let (most, least) = (by_ranges(a, env).1, by_ranges(b, env).0);
+        most.zip(least).is_some_and(|(most, least)| most.checked_add(gap).is_some_and(|most| most <= least))
+    };
+    match cond {
+        Cond::Const(holds) => *holds,
+        Cond::Cmp(CmpOp::Lt, a, b) | Cond::Cmp(CmpOp::Gt, b, a) => below(a, b, 1),
+        Cond::Cmp(CmpOp::Le, a, b) | Cond::Cmp(CmpOp::Ge, b, a) => below(a, b, 0),
+        Cond::Cmp(CmpOp::Eq, a, b) => below(a, b, 0) && below(b, a, 0),
+        Cond::Cmp(CmpOp::Ne, a, b) => below(a, b, 1) || below(b, a, 1),
+        Cond::And(a, b) => holds_in_ranges(a, env) && holds_in_ranges(b, env),
+        Cond::Or(a, b) => holds_in_ranges(a, env) || holds_in_ranges(b, env),
+        Cond::Not(_) => false,
+    }
 }
 
 /// The opposite, without `Not` at the top.

@@ -1,8 +1,9 @@
 //! What is known where an index stands: ranges of variables and conditions that hold.
 
 use super::affine::Affine;
+use super::canonical::difference;
 use super::condition::{at_most_zero, simplify_cond};
-use super::{affine, bounds, canonical, lower, upper};
+use super::{affine, bounds, lower, upper};
 use crate::ir::{CmpOp, Cond, For, Index, IndexOp, Var};
 
 /// Ranges of variables and assumed facts.
@@ -93,7 +94,7 @@ impl Env {
     }
 
     fn assume_comparison(&mut self, op: CmpOp, a: &Index, b: &Index) {
-        let difference = canonical(&Index::bin(IndexOp::Sub, a.clone(), b.clone()), self);
+        let difference = difference(a, b, self);
         let sides = match op {
             CmpOp::Eq => vec![Some(difference.clone()), difference.times(-1)],
             _ => vec![at_most_zero(op, &difference)],

@@ -19,7 +19,7 @@ mod env;
 mod tests;
 
 pub use affine::{Affine, affine, gcd};
-pub use condition::{prove, simplify_cond};
+pub use condition::{holds_in_ranges, prove, simplify_cond};
 pub use env::Env;
 
 pub(super) use bounds::{lower, upper};
@@ -43,7 +43,7 @@ pub fn equal(a: &Index, b: &Index, env: &Env) -> bool {
     if a == b {
         return true;
     }
-    let difference = canonical(&Index::bin(IndexOp::Sub, a.clone(), b.clone()), env);
+    let difference = canonical::difference(a, b, env);
     let zero = |sum: &Affine| sum.as_constant() == Some(0);
     zero(&difference)
         || divide::without_remainders(&difference, env).is_some_and(|d| zero(&d))

@@ -216,7 +216,9 @@ mod tests {
         let ends = |r: &Range| (r.min.as_int().unwrap(), r.extent.as_int().unwrap());
         let (touches, indices) = (Touches::Writes, indices.to_vec());
         let site = Site { touches, indices, vars: loops.to_vec(), given: Cond::TRUE };
-        (region.map(|r| r.iter().map(ends).collect()), enumerate(&site, &mut 1_000_000).unwrap())
+        let mut elements = Elements::default();
+        enumerate(&site, &mut 1_000_000, &mut elements).unwrap();
+        (region.map(|r| r.iter().map(ends).collect()), elements)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::ir::{BufferId, Cond, Expr, Index, Iter, IterKind, Stmt, Store, Var};
 use std::collections::HashSet;
 
 /// Elements by their indices.
-pub type Elements = HashSet<Vec<i64>>;
+pub type Elements = HashSet<Vec<i64>, foldhash::fast::FixedState>;
 
 /// What an access does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,13 +62,13 @@ pub struct Touched {
 pub fn elements(body: &[Stmt], buffer: BufferId, budget: &mut i64) -> Option<Touched> {
     let mut found = Touched::default();
     for site in sites(body, buffer)? {
-        let touched = enumerate(&site, budget)?;
-        match site.touches {
-            Touches::Reads => found.reads.extend(touched),
-            Touches::Continues => found.continued.extend(touched),
-            Touches::Writes => found.writes.extend(touched),
-            Touches::Sums => found.sums.get_or_insert_default().extend(touched),
-        }
+        let into = match site.touches {
+            Touches::Reads => &mut found.reads,
+            Touches::Continues => &mut found.continued,
+            Touches::Writes => &mut found.writes,
+            Touches::Sums => found.sums.get_or_insert_default(),
+        };
+        enumerate(&site, budget, into)?;
     }
     Some(found)
 }
@@ -167,23 +167,29 @@ impl Walk {
     }
 }
 
-/// The values of the indices while the loops that matter to them run.
-pub fn enumerate(site: &Site, budget: &mut i64) -> Option<Elements> {
+/// Adds the values of the indices while the loops that matter to them run.
+pub fn enumerate(site: &Site, budget: &mut i64, out: &mut Elements) -> Option<()> {
     let indices = &site.indices;
     let given = relevant(indices, &site.given);
     let mentioned = |v: Var| indices.iter().any(|i| i.mentions(v)) || given.iter().any(|c| c.mentions(v));
     let vars: Vec<Ranged> = site.vars.iter().filter(|(v, _)| mentioned(*v)).copied().collect();
     let points = Points::within(&vars, *budget)?;
     *budget -= points.left();
-    let mut out = Elements::new();
-    for point in points {
+    let mut element = Vec::with_capacity(indices.len());
+    let mut visit = |point: &[Ranged]| {
         let value = |v: Var| point.iter().find(|(p, _)| *p == v).map(|(_, x)| *x);
         if given.iter().map(|c| c.eval(&value)).try_fold(true, |all, holds| Some(all && holds?))? {
-            let element: Vec<i64> = indices.iter().map(|i| i.eval(&value)).collect::<Option<_>>()?;
-            out.insert(element);
+            element.clear();
+            for index in indices {
+                element.push(index.eval(&value)?);
+            }
+            if !out.contains(&element) {
+                out.insert(element.clone());
+            }
         }
-    }
-    Some(out)
+        Some(())
+    };
+    points.all(|point| visit(point).is_some()).then_some(())
 }
 
 /// The parts of a condition that have to do with the indices, by a variable or over other parts. One of other loops alone
