@@ -64,7 +64,7 @@ impl Row {
             gemm: title(gemm),
             target: space.target().to_string(),
             tried: outcome.trials.len(),
-            valued: values.iter().flatten().count(),
+            valued: outcome.trials.iter().filter(|t| t.value().is_some()).count(),
             share: shares(&values),
             best: best.map(|t| t.name.clone()),
             us: best.and_then(|t| t.found.us),

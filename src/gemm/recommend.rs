@@ -241,6 +241,9 @@ pub(super) fn scheduled(product: &Product, target: &Target, steps: Steps) -> Res
 /// The schedule with kernels that begin early, if it lowers for its chip.
 pub(super) fn lowering(schedule: Schedule) -> Option<Schedule> {
     let func = schedule.scheduled().ok()?;
-    lower::lower(&func, &schedule.target).ok()?;
-    Some(begin_early(schedule, &func))
+    let all = schedule.steps.len();
+    let early = begin_early(schedule, &func);
+    let func = crate::schedule::apply_all(&func, &early.steps[all..]).ok()?;
+    lower::lower(&func, &early.target).ok()?;
+    Some(early)
 }

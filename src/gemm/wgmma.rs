@@ -219,6 +219,7 @@ impl Wgmma {
         all.extend(alone);
         let partners: Vec<_> = all.iter().flat_map(|w| w.with_partners(spec, target)).collect();
         all.extend(partners.into_iter().chain(Wgmma::unaligned_tiles(spec, target)));
+        all.extend(Wgmma::fitted_parts(spec, target));
         let works = halved.into_iter().chain(all).chain(split).map(|w| (w.work(spec, target), w)).collect();
         let mut all: Vec<Wgmma> = ranked(works, 1.0, &target.device()).into_iter().map(|(_, w)| w).collect();
         all.dedup();

@@ -1,4 +1,4 @@
-//! Tiles of whole waves: instructions have as few columns as give each multiprocessor at most one tile, or two to four, or one part of a tile.
+//! Tiles of whole waves: instructions have as few columns as give each multiprocessor at most one tile, or two to 32, or one part of a tile.
 //!
 //! Tiles of whole panels leave multiprocessors without work where there are a few more of them than in whole waves. On an H100 (132
 //! multiprocessors) 7360x592x13232 NT of f16 takes 227 us in 232 tiles of 128 x 192 and 163 in 117 of 192 x 200; 1792x1920x15168 NT takes
@@ -8,11 +8,16 @@
 //! 208 x 128 by two, 1670x4192x14272 NT 298 in 128 x 256 and 271 in 144 x 192. Parts of k divide a product of fewer tiles so: on an H200 640x640x8192 NT of
 //! f16 takes 19.6 us in 64 x 128 in two parts, which are 100, and 14.5 in 160 x 64 in three, which are 120 (h200-2026-11-28/parts.jsonl).
 //!
+//! Where sums are long, whole waves save time of many waves, too: on an H200 10000^3 NT of bf16 has 0.990 of the library's speed in 24 waves
+//! of 128 x 256 and 1.006 in 23 of 176 x 192 swapped, 8192^3 NN and NT 1.028 in 16 of 128 x 256 and 1.037 in 12 of 168 x 256 swapped, on an H100 0.998 and 1.030, and the same
+//! (h200-2026-11-28/waves.jsonl).
+//!
 //! Where the operand that gives the columns does not run along k, a tile of any width reads whole panels of 64 elements, and one that is no multiple of
 //! 64 begins inside lines of L2. The model counts both: 4224x1904x6144 TN of bf16 takes 147 us in 256 x 128 and 130 in 192 x 160 by two,
 //! 7616x1120x384 NN 14.9 in 128 x 192 and 13.9 in 176 x 192; but 1443x7936x1216 TN 44.4 in 128 x 256 and 61.2 in 168 x 192.
 
-use super::{Accumulators, LEAST_STAGES, MOST_STAGES, PARTS, SwapAb, Wgmma, bytes, processors, room, thin, up};
+use super::{Accumulators, LEAST_STAGES, MOST_STAGES, PARTS, ROWS, SwapAb, Wgmma, bytes, processors, room, thin, up};
+use crate::gemm::work::ranked;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
@@ -23,11 +28,18 @@ const MOST_BESIDE_PRODUCER: [i64; 3] = [256, 256, 192];
 /// Waves of persistent blocks. Sums of fewer stages than [`LEAST_STAGES`] wait for their stores: 2560x4416x64 TT of bf16 takes 15.9 us in
 /// 256 x 176 and 10.2 in 64 x 192.
 const WAVES: std::ops::RangeInclusive<i64> = 2..=4;
+/// Further waves, of tiles that divide no panel evenly and have so many stages along k at least: of fewer, ping-pong hides the epilogues.
+const MANY_WAVES: std::ops::RangeInclusive<i64> = 5..=32;
+const MANY_STAGES: i64 = 64;
+/// Tiles of many waves, the cheapest.
+const MOST_OF_MANY_WAVES: usize = 8;
 /// Columns of instructions: fewer are those of thin products.
 const COLUMNS: std::ops::RangeInclusive<i64> = 72..=256;
 /// Accumulators of a thread at most, as with warpgroups in ping-pong, and where an epilogue follows.
 const MOST_ACCUMULATORS: i64 = 192;
 const MOST_WITH_EPILOGUE: i64 = 128;
+/// Candidates with parts of k: each is lowered before a search measures, and there are up to 300 of them.
+const MOST_PARTED: usize = 24;
 
 impl Wgmma {
     /// Whether threads of these warpgroups have registers for the accumulators beside a producer's.
@@ -51,12 +63,15 @@ impl Wgmma {
                 }
             }
         }
-        all.extend(Wgmma::fitted_parts(spec, target));
         all
     }
 
-    /// Tiles of which most multiprocessors have one part, and none has two; a second kernel adds them up.
-    fn fitted_parts(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+    /// Tiles of which most multiprocessors have one part, and none has two; a second kernel adds them up. Of them and those of which blocks share a
+    /// side, the cheapest.
+    pub(super) fn fitted_parts(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
+        if spec.batch.is_some() || spec.least_m.is_some() {
+            return Vec::new();
+        }
         let all = i64::from(processors(target));
         let suits = |w: &Wgmma| {
             let long = up(spec.k, w.bk) >= LEAST_STAGES * w.parts;
@@ -74,7 +89,10 @@ impl Wgmma {
             }
         }
         tiles.retain(suits);
-        tiles
+        let partners: Vec<_> = tiles.iter().flat_map(|w| w.with_partners(spec, target)).collect();
+        let works = tiles.into_iter().chain(partners).map(|w| (w.work(spec, target), w)).collect();
+        let cheapest = ranked(works, 1.0, &target.device()).into_iter().take(MOST_PARTED);
+        cheapest.map(|(_, w)| w).collect()
     }
 
     /// Tiles of persistent blocks, in two waves or more.
@@ -82,17 +100,21 @@ impl Wgmma {
         // Swapped operands leave by stmatrix.
         let in_pairs = bytes(spec.out) != 2 || !Accumulators::of(spec).converts();
         let orders = if in_pairs { &[SwapAb::Straight][..] } else { &[SwapAb::Straight, SwapAb::Swapped] };
-        let mut all = Vec::new();
-        for (swap_ab, waves) in orders.iter().flat_map(|order| WAVES.map(|waves| (*order, waves))) {
-            for (long, warpgroups) in LONG {
-                for columns in fitted_columns(spec, swap_ab, (long, warpgroups), waves * i64::from(processors(target)))
-                {
+        let of = |waves: i64| {
+            let tiles = orders.iter().flat_map(|order| LONG.map(|long| (*order, long)));
+            tiles.flat_map(move |(swap_ab, (long, warpgroups))| {
+                let most = waves * i64::from(processors(target));
+                fitted_columns(spec, swap_ab, (long, warpgroups), most).flat_map(move |columns| {
                     let block = swap_ab.block(long, columns);
-                    all.extend(Wgmma::in_waves(spec, swap_ab, (block, warpgroups), waves, target));
-                }
-            }
-        }
-        all
+                    Wgmma::in_waves(spec, swap_ab, (block, warpgroups), waves, target)
+                })
+            })
+        };
+        let suits = |w: &Wgmma| w.k_stages(spec) >= MANY_STAGES && w.block.iter().any(|side| side % ROWS != 0);
+        let many = MANY_WAVES.flat_map(of).filter(suits).map(|w| (w.work(spec, target), w)).collect();
+        let mut many: Vec<Wgmma> = ranked(many, 1.0, &target.device()).into_iter().map(|(_, w)| w).collect();
+        many.dedup();
+        WAVES.flat_map(of).chain(many.into_iter().take(MOST_OF_MANY_WAVES)).collect()
     }
 
     /// Such tiles, alone and where their rows cross lines in clusters.
@@ -186,7 +208,7 @@ mod tests {
                     let schedule = schedule(&Product::of_gemm(&gemm).unwrap(), &target, w.steps(gemm.spec())).unwrap();
                     let lowered = schedule.scheduled().and_then(|func| lower(&func, &target));
                     assert!(lowered.is_ok(), "{w:?} of {m}x{n}x{k} {}: {}", layout.name(), lowered.unwrap_err());
-                    let waves = if w.persistent { 4 } else { 1 };
+                    let waves = if w.persistent { *MANY_WAVES.end() } else { 1 };
                     assert!(w.blocks(gemm.spec()) <= waves * 132, "{w:?} of {m}x{n}x{k}");
                     count += 1;
                 }
