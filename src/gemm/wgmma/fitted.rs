@@ -28,17 +28,18 @@ const MOST_BESIDE_PRODUCER: [i64; 3] = [256, 256, 192];
 /// Waves of persistent blocks. Sums of fewer stages than [`LEAST_STAGES`] wait for their stores: 2560x4416x64 TT of bf16 takes 15.9 us in
 /// 256 x 176 and 10.2 in 64 x 192.
 const WAVES: std::ops::RangeInclusive<i64> = 2..=4;
-/// Further waves, of tiles that divide no panel evenly and have so many stages along k at least: of fewer, ping-pong hides the epilogues.
+/// Further waves, and the tiles of them that are candidates, the cheapest.
 const MANY_WAVES: std::ops::RangeInclusive<i64> = 5..=32;
-const MANY_STAGES: i64 = 64;
-/// Tiles of many waves, the cheapest.
 const MOST_OF_MANY_WAVES: usize = 8;
+/// Stages along k of these tiles at least. Set by hand, as the model does not count what ping-pong hides: with 80 stages whole waves take less time than
+/// ping-pong (5120^3 NN), with 16 ping-pong takes less than 128 x 256 (8192x8192x1024 NN). Between them nothing was measured.
+const MANY_STAGES: i64 = 64;
 /// Columns of instructions: fewer are those of thin products.
 const COLUMNS: std::ops::RangeInclusive<i64> = 72..=256;
 /// Accumulators of a thread at most, as with warpgroups in ping-pong, and where an epilogue follows.
 const MOST_ACCUMULATORS: i64 = 192;
 const MOST_WITH_EPILOGUE: i64 = 128;
-/// Candidates with parts of k: each is lowered before a search measures, and there are up to 300 of them.
+/// Candidates with parts of k, the cheapest: a search lowers each before it measures.
 const MOST_PARTED: usize = 24;
 
 impl Wgmma {
