@@ -181,7 +181,8 @@ fn nearest_aligned(entry: &Entry) -> Result<Entry> {
 fn head(args: &BenchArgs, device: &Device, target: &Target) -> serde_json::Value {
     let info = device.info();
     serde_json::json!({
-        "warploom": env!("CARGO_PKG_VERSION"), "seed": args.seed, "types": args.types, "seconds": args.budget().row_s,
+        "warploom": env!("CARGO_PKG_VERSION"), "seed": args.seed, "types": args.types, "edges": args.edges,
+        "seconds": args.budget().row_s,
         "target": target.to_string(), "device": info.name, "driver": info.driver_version, "data": gpu::data_words(args.seed),
     })
 }

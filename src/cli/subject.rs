@@ -81,6 +81,10 @@ pub struct BenchArgs {
     /// Types of --random, separated by commas; they take turns.
     #[arg(long, value_name = "TYPES", value_delimiter = ',', default_value = "f16,bf16,f32,s8", requires = "random")]
     pub types: Vec<String>,
+    /// Measure pairs of products around the draws of --random instead: they differ by one in an extent, and their recommended tiles are different
+    /// ones.
+    #[arg(long, requires = "random")]
+    pub edges: bool,
     /// Measure what a launch costs the host: by warploom, by the driver's call alone, and in a CUDA graph.
     #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "gemm", "suite", "plot"])]
     pub launch: bool,

@@ -48,7 +48,7 @@ use program::Product;
 pub use quantized::{ByWarps, FromRegisters};
 pub use quantized::{Packing as WeightPacking, Quantized, from_awq, from_gptq, recommend_quantized};
 #[doc(hidden)]
-pub use random::random;
+pub use random::{edge, random};
 pub use ranges::{MOST_RANGES, RowRange, recommend_ranges, recommend_ranges_for};
 pub use recommend::{recommend, recommend_for, recommend_promoted};
 

@@ -74,7 +74,7 @@ impl Recipe {
                 None => cycles(&m.work(spec, target), &device),
             },
             Recipe::Wmma(w) => cycles(&w.work(spec, target), &device),
-            Recipe::Pipelined(p) => cycles(&p.work(spec), &device),
+            Recipe::Pipelined(p) => cycles(&p.work(spec, &device), &device),
             Recipe::WarpTiles(w) => {
                 let work = w.work(spec, target);
                 work.map_or(f64::INFINITY, |work| tuning::WARP_TILES_SLOWER * cycles(&work, &device))

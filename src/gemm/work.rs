@@ -7,7 +7,7 @@
 //!
 //! Figures of hardware are in the device's row (`target::Device`). Corrections that no figure explains are in `tuning`.
 
-use super::operand::{Operand, up};
+use super::operand::{Operand, multiple_of_result, up};
 use super::tuning;
 use crate::target::{Device, SCHEDULERS};
 use crate::te::GemmSpec;
@@ -257,8 +257,9 @@ pub(super) fn hidden_launch(begins_early: bool, releases_early: bool) -> f64 {
     }
 }
 
-/// Bytes of an access to device memory: two sectors.
-pub(super) const ACCESS: f64 = 64.0;
+/// Bytes of the smallest access to device memory, and of one that takes no longer: two of these.
+pub(super) const SECTOR: f64 = 32.0;
+pub(super) const ACCESS: f64 = 2.0 * SECTOR;
 
 /// Bytes of an operand, which a GEMM reads from device memory at least once.
 pub(super) fn operand_bytes(spec: &GemmSpec, operand: Operand) -> f64 {
@@ -269,6 +270,16 @@ pub(super) fn operand_bytes(spec: &GemmSpec, operand: Operand) -> f64 {
 /// Bytes of the result.
 pub(super) fn result_bytes(spec: &GemmSpec) -> f64 {
     spec.m as f64 * spec.n as f64 * spec.products() as f64 * f64::from(spec.out.bits()) / 8.0
+}
+
+/// Bytes of sectors of C that blocks with so many columns write in part, where their rows begin and end: 11776x3554x1 of f32 takes 273 us in rows of 8
+/// elements on an H100, of 64 elements 88; 5080x7238x64 TT of s8 with results of 32 bits by mma.sync on an H200 85 us in 64 x 32, 64 in 128 x 64, and 53
+/// in 64 x 128 (h200-2026-11-28/candidates.jsonl).
+pub(super) fn partly_written(spec: &GemmSpec, columns: i64) -> f64 {
+    let bytes = f64::from(spec.out.bits()) / 8.0;
+    let rows = (spec.m * spec.products()) as f64 * up(spec.n, columns) as f64;
+    let whole = (multiple_of_result(spec) as f64 * bytes) % SECTOR == 0.0 && columns as f64 * bytes >= SECTOR;
+    if whole { 0.0 } else { 2.0 * SECTOR * rows * (1.0 - tuning::RESULT_KEPT / result_bytes(spec)).max(0.0) }
 }
 
 /// Elements of C of the MMA of 16 x 8 that [`mma_cycles`] counts, and its bytes of a row along k.
@@ -298,7 +309,9 @@ pub(super) fn cycles(work: &Work, device: &Device) -> f64 {
         true => with_memory(tiles, memory),
         false => tiles.max(memory),
     };
-    work.launch + together + passes(work, device)
+    // Blocks that stay begin once.
+    let begun = if work.stays { 0.0 } else { work.tiles as f64 * tuning::BLOCK_CYCLES };
+    work.launch + together.max(begun) + passes(work, device)
 }
 
 /// Cycles of tiles that overlap with their device memory accesses as far as most kernels do.

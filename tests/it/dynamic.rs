@@ -307,8 +307,8 @@ fn build_divides_the_range_of_a_file() {
     let (file, out) = (folder.join("mlp.loom"), folder.join("out"));
     let program = "program mlp
   size M in 1..=300
-  input A f16[M, 1024]; input B f16[256, 1024]; input bias f16[256]
-  C[i M, j 256] f32 = sum(k 1024) f32(A[i, k])*f32(B[j, k])
+  input A f16[M, 2048]; input B f16[256, 2048]; input bias f16[256]
+  C[i M, j 256] f32 = sum(k 2048) f32(A[i, k])*f32(B[j, k])
   output D[i M, j 256] f16 = f16(max(C[i, j] + f32(bias[j]), 0))
 target sm_90a
 ";
@@ -325,7 +325,7 @@ target sm_90a
     assert!(sizes.len() == 3 && follow && sizes[0].0 == 1 && sizes[sizes.len() - 1].1 == 300, "{sizes:?}");
     assert!(table.contains(&format!("mlp_1.._{}", sizes[0].1)), "{table}");
     for m in sizes.iter().flat_map(|(low, high)| [*low, *high]) {
-        let shapes = [vec![m as usize, 1024], vec![256, 1024], vec![256], vec![m as usize, 256]];
+        let shapes = [vec![m as usize, 2048], vec![256, 2048], vec![256], vec![m as usize, 256]];
         let arrays: Vec<_> = shapes.iter().map(|shape| (DType::F16, &shape[..])).collect();
         let chosen = artifact.choose("mlp", (9, 0), &arrays).unwrap();
         let schedule: Schedule = chosen.schedule.parse().unwrap();

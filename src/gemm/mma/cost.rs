@@ -4,7 +4,8 @@ use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
 use crate::gemm::work::{
-    ACCESS, Flight, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, hidden_launch, mma_cycles, operand_bytes, result_bytes,
+    ACCESS, Flight, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, hidden_launch, mma_cycles, operand_bytes, partly_written,
+    result_bytes,
 };
 use crate::target::{Features, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
@@ -31,13 +32,13 @@ impl Mma {
         let stage = tuning::MMA_STAGE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
         let copying = self.copying(spec);
         let lone = (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage;
-        let loads = tuning::LOAD_STORE_LATENCY * self.form.depth(spec) as f64 / self.bk as f64;
         let storing = copying / (self.warps[0] * self.warps[1]) as f64;
+        let blocks = tiles.saturating_mul(self.parts).saturating_mul(spec.products());
         Work {
             mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64,
             issue: per_scheduler * unpack + copying / SCHEDULERS as f64,
             // Tiles on their way through registers are loaded during the products of the stage before, and stored after them.
-            latency: if self.asynchronous { lone } else { lone.max(loads) + storing },
+            latency: if self.asynchronous { lone } else { lone.max(self.loading(spec, target, blocks)) + storing },
             first: if self.asynchronous {
                 [0.0; 2]
             } else {
@@ -57,15 +58,30 @@ impl Mma {
                 true => sharing_out(self.block, self.parts),
                 false => (bm * bn * stored) as f64 / tuning::STORE_BYTES,
             },
-            tiles: tiles.saturating_mul(self.parts).saturating_mul(spec.products()),
+            tiles: blocks,
             resident: self.resident(spec, target),
             memory_bytes: result_bytes(spec) * self.stores_alone(spec, target)
+                + self.partly_written(spec)
                 + Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum::<f64>(),
             flight: Flight::of(used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0),
             cluster: if self.adds_in_cluster() { self.parts } else { 1 },
             passes: self.passes(spec),
             ..Work::NONE
         }
+    }
+
+    /// Cycles of a k iteration from the loads of a stage to its stores, for elements on their way through registers: the loads of all resident
+    /// blocks wait for each other.
+    fn loading(&self, spec: &GemmSpec, target: &Target, blocks: i64) -> f64 {
+        let iterations = self.bk as f64 / self.form.depth(spec) as f64;
+        let resident = self.resident(spec, target).min(up(blocks, target.device().multiprocessors.into()));
+        let loads = resident as f64 * self.copies(spec) * iterations;
+        (tuning::LOAD_STORE_LATENCY + tuning::LOAD_STORE_QUEUE * loads) / iterations
+    }
+
+    /// Bytes of sectors of C that a block writes in part. Parts that a kernel adds up have whole rows in workspace.
+    fn partly_written(&self, spec: &GemmSpec) -> f64 {
+        if self.parts > 1 && !self.adds_in_cluster() { 0.0 } else { partly_written(spec, self.block[1]) }
     }
 
     /// How many times the bytes of C count: few blocks on a multiprocessor store nothing while they load. Measured on chips with wgmma alone.
@@ -84,10 +100,13 @@ impl Mma {
     /// Cycles of the issue slots for the copies of a k iteration, of less than 16 bytes for each lane of a warp: one instruction with its
     /// address and its bounds, or a load and a store.
     fn copying(&self, spec: &GemmSpec) -> f64 {
+        self.copies(spec) * if self.asynchronous { tuning::COPY_CYCLES } else { tuning::LOAD_STORE_CYCLES }
+    }
+
+    /// These copies of a k iteration, of all warps of a block.
+    fn copies(&self, spec: &GemmSpec) -> f64 {
         let pieces = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
-        let copies: f64 =
-            pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 / o.piece(spec) as f64).sum();
-        copies * if self.asynchronous { tuning::COPY_CYCLES } else { tuning::LOAD_STORE_CYCLES }
+        pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 / o.piece(spec) as f64).sum()
     }
 
     /// Rows or columns of a tile that are in C, which move their bytes; what lies beyond is filled in.

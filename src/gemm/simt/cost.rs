@@ -3,10 +3,10 @@
 use super::{MIN_BLOCKS, Tiles, shares_bytes};
 use crate::dtype::DType;
 use crate::gemm::grid::MOST_BLOCKS;
-use crate::gemm::operand::{Operand, multiple_of_result, up};
+use crate::gemm::operand::{Operand, up};
 use crate::gemm::parts::{Sums, numbers};
 use crate::gemm::tuning;
-use crate::gemm::work::{Flight, Work, operand_bytes, ranked, result_bytes};
+use crate::gemm::work::{Flight, SECTOR, Work, operand_bytes, partly_written, ranked, result_bytes};
 use crate::target::{Device, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
@@ -100,12 +100,12 @@ impl Tiles {
             overlap: tuning::SIMT_OVERLAP,
             memory_share: tuning::MEMORY_SHARE,
             iterations: (up(spec.k, bk * parts) * bk) as f64,
-            launch: tuning::SIMT_LAUNCH,
+            launch: tuning::SIMT_LAUNCH + tuning::SIMT_CODE * bk as f64 * self.instructions(spec),
             epilogue: (bm * bn * i64::from(spec.out.bits()) / 8) as f64 * self.store_turns(spec)
                 / tuning::SIMT_STORE_BYTES,
             tiles: blocks,
             resident: i64::from(resident),
-            memory_bytes: memory_bytes(spec) + self.partly_written(spec) + self.written_by_sector(spec),
+            memory_bytes: memory_bytes(spec) + partly_written(spec, self.bn) + self.written_by_sector(spec),
             flight: Flight::of(bytes * bk as f64),
             passes: Sums::new(spec, self.padding(spec), parts).passes(),
             ..Work::NONE
@@ -129,18 +129,6 @@ impl Tiles {
             side as f64 * bytes * (SECTOR / row).max(1.0)
         };
         Operand::BOTH.into_iter().map(one).sum()
-    }
-
-    /// Bytes of sectors of C that a block writes in part, where its rows begin and end: 11776x3554x1 of f32 takes 273 us in rows of 8
-    /// elements on an H100, of 64 elements 88.
-    fn partly_written(&self, spec: &GemmSpec) -> f64 {
-        let bytes = f64::from(spec.out.bits()) / 8.0;
-        let rows = (spec.m * spec.products()) as f64 * up(spec.n, self.bn) as f64;
-        if (multiple_of_result(spec) as f64 * bytes) % SECTOR == 0.0 && self.bn as f64 * bytes >= SECTOR {
-            0.0
-        } else {
-            2.0 * SECTOR * rows
-        }
     }
 
     /// What rows of C of a single sector take of device memory beside their bytes, as an access has two: 9216x2592x8 TT of s8 takes 41.9 us on an H100 in
@@ -209,8 +197,6 @@ impl Tiles {
     }
 }
 
-/// Bytes of the smallest access to device memory.
-const SECTOR: f64 = 32.0;
 /// Bytes that shared memory reads at once, and those of the widest load of a lane.
 const WAVEFRONT: i64 = 128;
 const VECTOR: i64 = 16;

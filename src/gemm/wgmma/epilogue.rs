@@ -120,14 +120,17 @@ impl Wgmma {
 }
 
 /// Columns of a tile whose rows in shared memory meet no bank twice: a panel, or an odd number of chunks, which in ping-pong are equal parts of
-/// the tile.
+/// the tile. A chunk is what four lanes store beside each other: eight columns, of 16 bytes where stmatrix stores 16-bit results.
 pub(super) fn store_columns(columns: i64, bytes: i64, pingpong: bool) -> Option<i64> {
     let panel = STORE_BYTES / bytes;
-    let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes) % (2 * CHUNK) == CHUNK;
+    let chunk = if pingpong { CHUNK.max(8 * bytes) } else { CHUNK };
+    let odd = |parts: &i64| columns % parts == 0 && (columns / parts * bytes) % (2 * chunk) == chunk;
+    // Wider results would take the room of a stage of the ring.
+    let narrow = |parts: &i64| odd(parts) && (bytes <= 2 || columns / parts <= panel);
     match columns % panel {
         0 => Some(panel),
         _ if columns < panel => Some(columns),
-        _ if pingpong => STORE_PARTS.into_iter().find(odd).map(|parts| columns / parts),
+        _ if pingpong => STORE_PARTS.into_iter().find(narrow).map(|parts| columns / parts),
         _ => odd(&1).then_some(columns),
     }
 }

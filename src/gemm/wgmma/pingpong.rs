@@ -19,7 +19,7 @@
 use super::cost::pays_for_bytes;
 use super::epilogue::STORE_PARTS;
 use super::swapped::store_rows;
-use super::thin::has_panels;
+use super::thin::{fine_step, has_panels};
 use super::{Accumulators, ROWS, SwapAb, Wgmma, bytes, room};
 use crate::dtype::DType;
 use crate::gemm::packing::Source;
@@ -40,20 +40,21 @@ const MOST_WITH_EPILOGUE: i64 = 128;
 /// 15696x6592x264 TT of f16, with 5, 10 % with the widest tile and 23 to 58 % with others on an H100).
 const MIN_ITERATIONS: i64 = 16;
 
-/// Columns of a warpgroup's tile of results of so many bytes, or rows with swapped operands, that the epilogue stores in parts without bank
-/// conflicts.
-fn widths(swap_ab: SwapAb, bytes: i64) -> impl Iterator<Item = i64> {
+/// Columns of a warpgroup's tile, or rows with swapped operands, that an instruction has and that the epilogue stores in parts without bank conflicts.
+fn widths(swap_ab: SwapAb, spec: &GemmSpec) -> impl Iterator<Item = i64> {
+    let bytes = bytes(spec.out);
     let part = move |width| match swap_ab {
         SwapAb::Straight => super::epilogue::store_columns(width, bytes, true),
         SwapAb::Swapped => store_rows(width, STORE_PARTS),
     };
-    (LEAST..=MOST).step_by(8).filter(move |width| part(*width).is_some())
+    let step = usize::try_from(fine_step(spec, LEAST)).unwrap_or(1);
+    (LEAST..=MOST).step_by(step).filter(move |width| part(*width).is_some())
 }
 
 impl Wgmma {
     /// The ping-pong tiles of a GEMM of 16-bit floats or of bytes with persistent blocks, the cheapest first.
     pub(super) fn pingpong_tiles(spec: &GemmSpec, swap_ab: SwapAb, target: &Target) -> Vec<Wgmma> {
-        let all = widths(swap_ab, bytes(spec.out)).filter_map(|width| Wgmma::pingpong(spec, swap_ab, width, target));
+        let all = widths(swap_ab, spec).filter_map(|width| Wgmma::pingpong(spec, swap_ab, width, target));
         let mut all: Vec<(f64, Wgmma)> = all.map(|w| (w.mma_cycles(spec, target), w)).collect();
         let least = all.iter().map(|(cycles, _)| *cycles).fold(f64::INFINITY, f64::min);
         // Of tiles with equal cycles the widest is first: it moves the fewest bytes.
@@ -125,7 +126,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::gemm::{Gemm, candidates, recommend};
     use crate::target::Target;
-    use crate::te::Layout;
+    use crate::te::{GemmSpec, Layout};
 
     fn chosen(gemm: &Gemm) -> String {
         candidates(gemm, &Target::sm_90a()).unwrap().swap_remove(0).0
@@ -153,9 +154,9 @@ mod tests {
     #[test]
     fn ping_pong_hides_the_epilogues_of_bytes() {
         let of = |n, dtype| chosen(&Gemm::new(n, n, n).of(dtype).layout(Layout::NT));
-        for n in [4096, 8192] {
-            assert_eq!(of(n, DType::S8), "wgmma 256x128 in ping-pong");
-        }
+        assert_eq!(of(4096, DType::S8), "wgmma 256x128 in ping-pong");
+        // 1824 tiles of 128 x 144 are 14 waves of 144 columns, 2048 of 128 x 128 are 16.
+        assert_eq!(of(8192, DType::S8), "wgmma 256x144 in ping-pong");
         assert_eq!(of(16384, DType::S8), "wgmma 256x192 in ping-pong");
         // One wave.
         assert_eq!(of(2048, DType::S8), "wgmma 128x256");
@@ -166,7 +167,7 @@ mod tests {
         let gemm = Gemm::new(8192, 8192, 8192).of(DType::Bf16).layout(Layout::NT);
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
         let pingpong_tiles: Vec<_> = all.iter().filter(|(name, _)| name.ends_with("in ping-pong")).collect();
-        assert_eq!(pingpong_tiles.len(), widths(SwapAb::Straight, 2).count());
+        assert_eq!(pingpong_tiles.len(), widths(SwapAb::Straight, gemm.spec()).count());
         for (name, schedule) in pingpong_tiles {
             let lowered = crate::lower::lower(&schedule.scheduled().unwrap(), &schedule.target);
             assert!(lowered.is_ok(), "{name}: {}", lowered.unwrap_err());
@@ -208,13 +209,18 @@ mod tests {
     fn every_swapped_width_lowers() {
         // NN has the widths that NT has with straight operands.
         for swap_ab in [SwapAb::Straight, SwapAb::Swapped] {
-            assert_eq!(widths(swap_ab, 2).collect::<Vec<_>>(), [112, 120, 128, 144, 160, 168, 176, 192]);
+            let spec = GemmSpec::of(8192, 8192, 8192, DType::F16, Layout::NN);
+            assert_eq!(widths(swap_ab, &spec).collect::<Vec<_>>(), [112, 120, 128, 144, 160, 168, 176, 192]);
         }
+        // Instructions of bytes have a multiple of 16 columns.
+        let bytes = GemmSpec::of(8192, 8192, 8192, DType::S8, Layout::NT);
+        let bytes = GemmSpec { acc: DType::S32, out: DType::S32, ..bytes };
+        assert_eq!(widths(SwapAb::Straight, &bytes).collect::<Vec<_>>(), [128, 144, 160, 192]);
         let target = Target::sm_90a();
         let of = |m, n, k| Gemm::new(m, n, k).of(DType::Bf16).layout(Layout::NN);
         for gemm in [of(8192, 8192, 8192), of(8200, 8208, 1096), of(2048, 2048, 1024).batch(8)] {
             let all = super::Wgmma::pingpong_tiles(gemm.spec(), SwapAb::Swapped, &target);
-            assert_eq!(all.len(), widths(SwapAb::Swapped, 2).count());
+            assert_eq!(all.len(), widths(SwapAb::Swapped, gemm.spec()).count());
             for w in all {
                 let schedule = crate::gemm::schedule(
                     &crate::gemm::Product::of_gemm(&gemm).unwrap(),

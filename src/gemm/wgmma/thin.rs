@@ -163,11 +163,16 @@ pub(super) fn parts(spec: &GemmSpec, swap_ab: SwapAb, tiles: i64) -> Vec<i64> {
     all
 }
 
+/// What the columns of an instruction are a multiple of, where they are about so many.
+pub(super) fn fine_step(spec: &GemmSpec, columns: i64) -> i64 {
+    if spec.a.bits() < 16 && columns > 4 * STEP { 2 * STEP } else { STEP }
+}
+
 /// What so many columns of instructions are a multiple of: the instruction's own step, and where the operand that gives them does not run along k,
 /// whole short panels, or either: tiles of whole short panels begin with sectors of L2.
 fn steps(spec: &GemmSpec, swap_ab: SwapAb, columns: i64) -> impl Iterator<Item = i64> {
     let bits = i64::from(spec.a.bits());
-    let (fine, panel) = (Some(if bits < 16 && columns > 4 * STEP { 2 * STEP } else { STEP }), 8 * PANEL / bits);
+    let (fine, panel) = (Some(fine_step(spec, columns)), 8 * PANEL / bits);
     let both = match runs_along_k(swap_ab.columns(), spec) {
         true => [fine, None],
         false => [fine.filter(|_| columns * bits > 8 * LINE), Some(panel)],
