@@ -25,8 +25,10 @@ const LEAST_ITERATIONS: i64 = 16;
 const MOST_TILES: i64 = 6;
 /// Candidates with the same warps, thread tile and slices that are compared with those of other recipes.
 const MOST_OF_A_SHAPE: usize = 2;
-/// Copies of single words or pairs that a thread starts for a stage, up to which their addresses take no registers of their own.
+/// Copies of single words or pairs that a thread starts for a stage, up to which their addresses take no registers of their own; and in eight slices: 64 x 32 of
+/// 16 x 4 a thread with six copies spilled 8 bytes for sm_80, asked for two blocks (130x70x9000 TN).
 const FEW_COPIES: f64 = 7.0;
+const FEW_IN_EIGHT_SLICES: f64 = 5.0;
 /// Registers of a thread, by the estimate, above which tiles are no candidates: 128 accumulators with many copies of words spilled up to 60 bytes
 /// for sm_90a.
 const MOST_REGISTERS: i64 = 216;
@@ -116,7 +118,8 @@ impl Pipelined {
     fn registers(&self, spec: &GemmSpec) -> i64 {
         let [rows, columns] = self.vectors.map(|v| 4 * v);
         let [words, _] = self.copies(spec);
-        let addresses = if words > FEW_COPIES { 2 * words.ceil() as i64 } else { 0 };
+        let few = if self.slices < 8 { FEW_COPIES } else { FEW_IN_EIGHT_SLICES };
+        let addresses = if words > few { 2 * words.ceil() as i64 } else { 0 };
         rows * columns + 2 * (rows + columns) + tuning::PIPELINED_REGISTERS + addresses
     }
 
