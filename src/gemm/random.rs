@@ -6,7 +6,6 @@
 //! Where the choice of tiles changes, two neighbouring sizes have different ones: [`edge`] finds such a pair.
 
 use super::Gemm;
-use super::operand::Operand;
 use super::recommend::offered;
 use crate::target::Target;
 use crate::te::{GemmSpec, Layout};
@@ -46,7 +45,7 @@ fn extent(rng: &mut fastrand::Rng) -> i64 {
 }
 
 /// The extents m, n and k.
-pub const EXTENTS: usize = 3;
+const EXTENTS: usize = 3;
 
 /// Two products that differ by one in an extent (0 for m, 1 for n, 2 for k) and whose recommended tiles have different names: found by bisection between
 /// the product's own extent and twice that, or half of it where twice is more than 16384. `None` where the names at both ends are the same.
@@ -68,7 +67,7 @@ pub fn edge(gemm: &Gemm, extent: usize, target: &Target) -> Option<[Gemm; 2]> {
 }
 
 fn extents(spec: &GemmSpec) -> [i64; EXTENTS] {
-    [Operand::A.rows(spec), Operand::B.rows(spec), spec.k]
+    [spec.m, spec.n, spec.k]
 }
 
 fn with_extent(gemm: &Gemm, extent: usize, size: i64) -> Gemm {

@@ -63,7 +63,7 @@ pub(super) const MMA_STORES_ALONE: f64 = 0.17;
 /// figure gives 0.911, 0.939, 0.945, 0.949 of 0.97, which is what they are busy where nothing is loaded (no record was kept).
 pub(super) const MMA_TMA_BUBBLE: f64 = 142.0;
 /// Cycles of a warp for a k iteration besides its MMAs: operand loads, copies and its share of a barrier; and of a stage for the wait for its
-/// copies. The second is of the fit.
+/// copies. The second is of the fit; the first was set by hand to the times of 110 products on an H200 (candidates.jsonl and below.jsonl of h200-2026-11-28).
 pub(super) const MMA_LATENCY: f64 = 85.0;
 pub(super) const MMA_STAGE_LATENCY: f64 = 20.0;
 /// Cycles before the first MMA of a block. Of the fit.
@@ -82,7 +82,7 @@ pub(super) const MMA_MEMORY_SHARE: f64 = 0.84;
 /// The share of the bytes from L2 that cp.async reaches: 44 of 61 a cycle. Of the fit.
 pub(super) const MMA_L2_SHARE: f64 = 44.0 / 61.0;
 /// Cycles of a scheduler for a cp.async of a warp of less than 16 bytes a lane, with its address and its bounds: on an H200 11473x128x2398 NT of bf16, with
-/// 96 of 4 bytes for each k iteration of a multiprocessor, takes 690 cycles for one.
+/// 96 of 4 bytes for each k iteration of a multiprocessor, takes 690 cycles for one (h200-2026-11-28/candidates.jsonl).
 pub(super) const COPY_CYCLES: f64 = 18.0;
 /// The same for a load and a store of elements on their way through registers; of a fit to 119 times of 11 products. The cycles from the loads of a
 /// stage to its stores, and how many more for each load of a warp that the multiprocessor has on the way: 216x9760x10918 TT of s8 takes 2400 cycles a
@@ -127,7 +127,7 @@ pub(super) const WARP_TILES_SLOWER: f64 = 1.8;
 pub(super) const SIMT_L2_SHARE: f64 = 24.4 / 61.0;
 /// Cycles of a matrix-vector product, or of warp tiles, before the first multiply-add of a block. An estimate.
 pub(super) const GEMV_EDGES: f64 = 2000.0;
-/// The share of the bytes from L2 that both reach: 30 of 61 a cycle. An estimate.
+/// The share of the bytes from L2 that both reach: 30 of 61 a cycle. Set by hand to the times of the same 110 products as [`MMA_LATENCY`].
 pub(super) const GEMV_L2_SHARE: f64 = 30.0 / 61.0;
 
 /// How much longer matrix-vector products take than their cycles without this factor, besides their device memory accesses. An estimate: with less
