@@ -115,6 +115,20 @@ impl<'c> Body<'c, '_, '_> {
         self.b.store(pointer, whole, align.max(byte_size(dtype, store.lanes)))
     }
 
+    /// Writes the lanes of a vector to memory: at once, or in pieces of the alignment.
+    pub fn store_lanes(&mut self, store: &Store, pointer: PointerValue<'c>, value: Data<'c>) -> Result<()> {
+        let (pointer, align) = self.address(store.buffer, pointer, &store.indices)?;
+        let (bytes, element) = (value.dtype.bits() / 8, self.b.element(value.dtype)?);
+        let at_once = (align / bytes).clamp(1, value.lanes);
+        for first in (0..value.lanes).step_by(at_once as usize) {
+            let lanes =
+                (first..first + at_once).map(|lane| self.b.lane(value.value, lane)).collect::<Result<Vec<_>>>()?;
+            let place = self.b.offset(element, pointer, self.b.int(64, first.into()), false)?;
+            self.b.store(place, self.by_words(self.b.gather(&lanes)?)?, at_once * bytes)?;
+        }
+        Ok(())
+    }
+
     /// Whether a value is a load from global or shared memory, or a choice between such a load and a value without a load.
     fn is_copied(&self, value: &Expr) -> bool {
         match value {

@@ -12,15 +12,15 @@ use super::session::bug;
 use super::slices::Slice;
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
-use crate::ir::lowered::permute;
 use crate::ir::lowered::size::Size;
+use crate::ir::lowered::{permute, realign};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, SyncKind, Var, print, visit};
 use inkwell::AddressSpace;
 use inkwell::basic_block::BasicBlock;
 use inkwell::types::BasicMetadataTypeEnum;
 use inkwell::values::{BasicMetadataValueEnum, FunctionValue, InstructionOpcode as Op, PointerValue};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// The calling convention that makes a function an entry point of the module (`ptx_kernel`).
 const PTX_KERNEL: u32 = 71;
@@ -47,6 +47,8 @@ pub struct Body<'c, 'm, 'k> {
     pub unrolled: visit::Map,
     /// The local buffers that instructions hold in registers.
     pub held: HashSet<BufferId>,
+    /// The local buffers that hold words as they were loaded, and the elements of a vector.
+    pub unshifted: BTreeMap<BufferId, i64>,
     /// Where buffers are.
     pub places: HashMap<BufferId, Storage<'c>>,
     /// What the PTX says about its blocks.
@@ -66,6 +68,8 @@ pub struct Body<'c, 'm, 'k> {
     pub slice: Option<Slice>,
     /// The loop whose two iterations an expression is evaluated for at once, as two lanes.
     pub(super) paired: Option<Var>,
+    /// The loop that is being written by aligned words.
+    pub(super) realigned: Option<For>,
     /// How many conditions of statements and selects are around what is being written.
     pub(super) conditions: u32,
     /// The barrier of the next role.
@@ -99,6 +103,7 @@ pub fn emit<'c>(
         variables: HashMap::new(),
         unrolled: visit::Map::new(),
         held: permute::held(&kernel.func.body),
+        unshifted: realign::unshifted(&kernel.func, &kernel.env_of_loops()),
         places: HashMap::new(),
         listing,
         ranges: kernel.env_of_loops(),
@@ -110,6 +115,7 @@ pub fn emit<'c>(
         warp: None,
         slice: None,
         paired: None,
+        realigned: None,
         conditions: 0,
         next_barrier: 1,
     };
@@ -222,7 +228,9 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::For(l) => self.loop_(l),
             Stmt::Block(block) => self.stmts(&block.body),
             Stmt::Store(store) => {
-                if store.asynchronous {
+                if let Some(l) = self.realigned.clone() {
+                    self.realigned_store(&l)
+                } else if store.asynchronous {
                     self.copy(store)
                 } else {
                     self.store(store)
@@ -315,6 +323,7 @@ impl<'c> Body<'c, '_, '_> {
         let extent = extent.ok_or_else(|| bug(format!("loop {} has no constant extent", self.name_of(l.var))))?;
         match l.kind {
             _ if l.code.permutes => self.permute(l),
+            _ if l.code.realigns => self.realign(l),
             _ if self.both_halves(l)? => Ok(()),
             _ if l.is_written_out() => self.written_out(l, extent),
             _ => self.rolled(l, extent, l.copies()),

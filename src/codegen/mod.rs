@@ -32,6 +32,7 @@ mod poison;
 mod poison_tests;
 mod product;
 mod ranges;
+mod realign;
 mod session;
 mod slices;
 mod value;

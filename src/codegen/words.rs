@@ -23,6 +23,27 @@ pub struct Words<'c> {
     element: Type<'c>,
     /// Bytes of an element.
     bytes: u32,
+    /// What is held in place of the elements, where they are shifted when they are read.
+    unshifted: Option<Unshifted<'c>>,
+}
+
+/// Vectors whose words are as they were loaded.
+#[derive(Debug, Clone)]
+struct Unshifted<'c> {
+    /// Words that a vector's elements fill.
+    words: usize,
+    /// Of each vector: its loaded words, one more than its elements fill, a mask for each that they fill, and the selector of the PRMTs.
+    vectors: Vec<[Vec<PointerValue<'c>>; 3]>,
+}
+
+/// A vector as it was loaded: its words, masks, and the selector that shifts two words into one.
+pub struct Loaded<'c> {
+    /// Of 32 bits, one more than the elements fill.
+    pub words: Vec<Value<'c>>,
+    /// What is kept of each word that the elements fill.
+    pub masks: Vec<Value<'c>>,
+    /// Of PRMT.
+    pub selector: Value<'c>,
 }
 
 impl<'c> Words<'c> {
@@ -71,19 +92,68 @@ impl<'c> Body<'c, '_, '_> {
         let per = permute::elements_per_register(self.func, &self.held, id);
         let per = per.ok_or_else(|| bug(format!("{} has no constant size", buffer.name)))?;
         let shape = vector_of(element, per as u32)?;
-        let slots = (0..elements as usize / per).map(|i| self.b.slot(shape, &format!("{}.{i}", buffer.name)));
+        let unshifted = self.unshifted.get(&id).map(|lanes| self.place_unshifted(buffer, *lanes as usize, per));
+        let unshifted = unshifted.transpose()?;
+        let slots = (0..if unshifted.is_some() { 0 } else { elements as usize / per })
+            .map(|i| self.b.slot(shape, &format!("{}.{i}", buffer.name)));
         let bytes = (bits / 8).max(1);
-        Ok(Words { slots: slots.collect::<Result<_>>()?, per, elements: elements as usize, element, bytes })
+        Ok(Words { slots: slots.collect::<Result<_>>()?, per, elements: elements as usize, element, bytes, unshifted })
+    }
+
+    fn place_unshifted(&self, buffer: &Buffer, lanes: usize, per: usize) -> Result<Unshifted<'c>> {
+        let (word, words) = (self.b.i32().into(), lanes / per);
+        let slots = |number: usize| (0..number).map(|_| self.b.slot(word, &buffer.name)).collect::<Result<Vec<_>>>();
+        let vectors =
+            (0..elements_of(buffer)? as usize / lanes).map(|_| Ok([slots(words + 1)?, slots(words)?, slots(1)?]));
+        Ok(Unshifted { words, vectors: vectors.collect::<Result<_>>()? })
+    }
+
+    /// Keeps a vector as it was loaded, where the buffer does so: that of element `first`. Whether it does.
+    pub fn keep_loaded(&self, words: &Words<'c>, first: usize, loaded: &Loaded<'c>) -> Result<bool> {
+        let Some(unshifted) = &words.unshifted else { return Ok(false) };
+        let vector = unshifted.vectors.get(first / (unshifted.words * words.per));
+        let [kept, masks, selector] = vector.ok_or_else(|| bug("a vector outside its buffer"))?;
+        let all = kept.iter().zip(&loaded.words).chain(masks.iter().zip(&loaded.masks));
+        for (slot, value) in all.chain(selector.iter().zip([&loaded.selector])) {
+            self.b.store(*slot, *value, 4)?;
+        }
+        Ok(true)
+    }
+
+    /// The word of 32 bits that holds this element, shifted.
+    fn shifted(&self, words: &Words<'c>, unshifted: &Unshifted<'c>, element: usize) -> Result<Value<'c>> {
+        let (number, word) = (element / words.per / unshifted.words, element / words.per % unshifted.words);
+        let [kept, masks, selector] =
+            unshifted.vectors.get(number).ok_or_else(|| bug("a vector outside its buffer"))?;
+        let get = |slot: &PointerValue<'c>| self.b.load(self.b.i32().into(), *slot, 4, false);
+        self.shift_word([get(&kept[word])?, get(&kept[word + 1])?], get(&selector[0])?, get(&masks[word])?)
     }
 
     /// Elements as a vector; of one element the scalar.
     pub fn read(&self, words: &Words<'c>, elements: &[usize]) -> Result<Value<'c>> {
+        if let Some(unshifted) = &words.unshifted {
+            return self.read_shifted(words, unshifted, elements);
+        }
         if let Some(slot) = words.whole(elements) {
             return self.b.load(words.shape()?, words.slots[slot], words.align(), false);
         }
         let one = |e: &usize| {
             let word = self.b.load(words.shape()?, words.slot(*e)?, words.align(), false)?;
             if words.per == 1 { Ok(word) } else { self.b.lane(word, (e % words.per) as u32) }
+        };
+        self.b.gather(&elements.iter().map(one).collect::<Result<Vec<_>>>()?)
+    }
+
+    fn read_shifted(&self, words: &Words<'c>, unshifted: &Unshifted<'c>, elements: &[usize]) -> Result<Value<'c>> {
+        let whole = elements.chunks(words.per).all(|chunk| words.whole(chunk).is_some());
+        if whole {
+            let all = elements.iter().step_by(words.per).map(|e| self.shifted(words, unshifted, *e));
+            let shape = vector_of(words.element, elements.len() as u32)?;
+            return self.b.reinterpret(self.b.gather(&all.collect::<Result<Vec<_>>>()?)?, shape);
+        }
+        let one = |e: &usize| {
+            let word = self.b.reinterpret(self.shifted(words, unshifted, *e)?, words.shape()?)?;
+            self.b.lane(word, (e % words.per) as u32)
         };
         self.b.gather(&elements.iter().map(one).collect::<Result<Vec<_>>>()?)
     }
@@ -109,6 +179,9 @@ impl<'c> Body<'c, '_, '_> {
 
     /// Sets elements to the lanes of a vector, or all of them to a scalar.
     pub fn write(&self, words: &Words<'c>, elements: &[usize], value: Value<'c>) -> Result<()> {
+        if words.unshifted.is_some() {
+            return Err(bug("an element is written to a buffer of loaded words"));
+        }
         if let (Some(slot), Value::VectorValue(_)) = (words.whole(elements), value) {
             return self.b.store(words.slots[slot], value, words.align());
         }

@@ -8,7 +8,7 @@
 //!
 //! Where k ends inside the run of terms that a thread reads, or rows of the small operand have no vectors, a thread reads each element of
 //! the small operand by itself under a condition. Then the block may stage its part of the small operand in shared memory once, and threads
-//! read vectors of that.
+//! read vectors of that. Vectors of rows that begin between words are read in aligned words, or element by element.
 
 mod cost;
 
@@ -330,6 +330,19 @@ fn aligned(spec: &GemmSpec, operand: Operand) -> i64 {
     1 << operand.multiple(spec).trailing_zeros().min(6)
 }
 
+/// Whether rows of an operand begin between words.
+fn has_odd_rows(spec: &GemmSpec, operand: Operand) -> bool {
+    operand.dtype(spec).bits() < 32 && operand.piece(spec) < WORD
+}
+
+/// Elements of a word; 1 where they are wider.
+fn word(spec: &GemmSpec, operand: Operand) -> i64 {
+    (8 * WORD / i64::from(operand.dtype(spec).bits())).max(1)
+}
+
+/// Bytes of a word: a register.
+const WORD: i64 = 4;
+
 /// Loads loops over neighbouring elements, so many in all, in vectors of at most `widest`.
 fn vectors<'a>(
     s: &'a mut Steps,
@@ -458,7 +471,7 @@ mod tests {
             all.iter().any(|(_, gemv)| gemv.staged)
         };
         assert!(staged(3, 700, 4999) && staged(3, 700, 4998) && !staged(3, 700, 5000) && !staged(1, 700, 5000));
-        assert!(chosen(3, 685, 4955, DType::F16, Layout::TN).staged);
+        assert!(chosen(3, 686, 4955, DType::F16, Layout::TN).staged);
     }
 
     #[test]

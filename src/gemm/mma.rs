@@ -437,7 +437,7 @@ impl Mma {
             s.compute_at(staging.buffer(), "k0");
             return staging.copy_by_tma(s, panel, self.cluster());
         }
-        let piece = if self.copies_pieces(spec, operand) { operand.piece(spec) } else { 16 };
+        let piece = if self.copies_by_bytes(spec, operand) { operand.piece(spec) } else { 16 };
         staging.copy_by_threads(s, self.threads(), 8 * piece / bits);
         match self.loads_matrices(spec, operand) {
             true => s.swizzle(staging.buffer(), panel),

@@ -109,14 +109,15 @@ impl Packing<'_> {
         }
     }
 
-    /// A thread reads elements of several rows: as many at once as rows are aligned to.
+    /// A thread reads elements of several rows: as many at once as rows are aligned to, or aligned words that it shifts.
     fn read(&self, s: &mut Steps, spec: &GemmSpec, y: &str, t: &str) {
         let [y0, y1, y2, y3, y4] = ["y0", "y1", "y2", "y3", "y4"].map(|end| self.name(end));
         let at_once = self.operand.piece(spec) / self.bytes(spec);
         s.compute_at(y, t).made(spec.batch.map(|_| &y4).into_iter().chain([&y0, &y1])).unroll(&y0);
         match self.vector(spec) / at_once {
-            _ if at_once == 1 => s.unroll(&y1),
+            _ if self.vector(spec) == 1 => s.unroll(&y1),
             0 | 1 => s.vectorize(&y1),
+            _ if at_once == 1 => s.vectorize(&y1),
             _ => s.split(&y1, [at_once], [&y2, &y3]).unroll(&y2).vectorize(&y3),
         };
     }

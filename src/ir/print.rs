@@ -395,6 +395,9 @@ impl<'a> Printer<'a> {
         if code.permutes {
             self.put(", by byte permutations");
         }
+        if code.realigns {
+            self.put(", by aligned words");
+        }
         for counter in &code.counters {
             self.put(", counts ");
             self.index(counter);

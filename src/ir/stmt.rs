@@ -45,7 +45,7 @@ pub enum LoopKind {
     Serial,
     /// Written out; local buffers may be indexed by its variable and stay in registers.
     Unrolled,
-    /// As one vector access where alignment proves it, in pieces where not.
+    /// As one vector access where alignment proves it, in pieces or by aligned words where not.
     Vectorized,
     /// Spread over the units of an axis. A ping-pong loop stays bound until the pass `roles` gives each warpgroup its iterations.
     Bound {
@@ -192,6 +192,8 @@ pub struct LoopCode {
     pub backwards: Option<Index>,
     /// The nest copies elements from registers to registers, each register by a permutation of the bytes of two.
     pub permutes: bool,
+    /// The loop reads consecutive elements narrower than a word, which are not aligned: it reads aligned words, and shifts them.
+    pub realigns: bool,
     /// Remainders that grow by the same amount in every iteration: counted, not divided.
     pub counters: Vec<Index>,
 }

@@ -107,7 +107,7 @@ pub const PASSES: &[Pass] = &[
     },
     Pass {
         name: "vectors",
-        promise: "vectorized loops are accesses of a width that alignment proves",
+        promise: "vectorized loops are accesses of a width that alignment proves, or read aligned words that are shifted",
         holds: promise::no_vector_loop,
         run: data::vectors::run,
     },

@@ -6,9 +6,9 @@
 use super::pipeline::ring::is_ring;
 use super::{PASSES, Pass, data, finalize};
 use crate::error::{Code, Error, Result};
-use crate::ir::lowered::permute;
 use crate::ir::lowered::size::Size;
 use crate::ir::lowered::{CP_ASYNC_BITS, LoweredKernel, verify};
+use crate::ir::lowered::{permute, realign};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     Block, BufferId, Cond, CopyKind, For, Func, Index, IndexOp, IterKind, LoopKind, Scope, Stmt, Var, visit,
@@ -244,9 +244,9 @@ fn needed(body: &[Stmt], env: &Env) -> Kept {
 }
 
 pub fn no_vector_loop(kernel: &LoweredKernel) -> Kept {
-    let func = &kernel.func;
-    let found = visit::loops(&func.body).into_iter().find(|l| l.kind == LoopKind::Vectorized);
-    found.map_or(Ok(()), |l| Err(format!("loop {} is vectorized", func.var_name(l.var))))
+    no_loop(kernel, |l| l.kind == LoopKind::Vectorized, "is vectorized")?;
+    let other = |l: &For| l.code.realigns && realign::realigned(&kernel.func, l).is_none();
+    no_loop(kernel, other, "reads no words that can be shifted")
 }
 
 pub fn copies(kernel: &LoweredKernel) -> Kept {

@@ -235,7 +235,8 @@ impl Bench {
             None => after = set.library().iter().map(DeviceBuffer::download).collect::<Result<Vec<_>>>()?,
         }
         let judge = job.beside.as_ref().map_or(job.judge, |b| b.judge);
-        check::passed("cuBLAS", judge(&after)?)?;
+        let wrong = |e: Error| Error::input(e.code(), format!("the library's {}", e.message()));
+        check::passed("cuBLAS", judge(&after).map_err(wrong)?)?;
         Ok(peer)
     }
 

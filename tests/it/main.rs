@@ -77,6 +77,7 @@ mod thin;
 mod tidy;
 mod transposed_bytes;
 mod tune;
+mod unaligned_loads;
 mod validate;
 mod warpgroup;
 mod wide_results;

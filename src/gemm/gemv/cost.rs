@@ -1,6 +1,6 @@
 //! The shapes that a product with few rows or columns may have, and what it asks of a device in each of them.
 
-use super::{FEW, Gemv, aligned, few, large, widest};
+use super::{FEW, Gemv, aligned, few, has_odd_rows, large, widest, word};
 use crate::gemm::grid::MOST_BLOCKS;
 use crate::gemm::operand::{Operand, up};
 use crate::gemm::parts::{Sums, numbers};
@@ -35,7 +35,7 @@ impl Gemv {
             for parts in numbers(spec, shape.tile(spec)[1]) {
                 let gemv = Gemv { parts, ..shape };
                 let staged = Gemv { staged: true, ..gemv };
-                let widens = staged.small_vector(spec) > gemv.small_vector(spec);
+                let widens = staged.small_vector(spec) > gemv.small_vector(spec) || gemv.realigns_small(spec);
                 let both = [Some(gemv), widens.then_some(staged)].into_iter().flatten();
                 let works: Vec<_> = both.filter_map(|g| Some((g.work(spec, target, &device)?, g))).collect();
                 let filled = |(work, _): &(Work, Gemv)| work.tiles > work.resident * i64::from(device.multiprocessors);
@@ -64,16 +64,17 @@ impl Gemv {
         let warps = up(self.threads(), LANES) as f64;
         let lanes = warps * LANES as f64;
         let mma = lanes * (self.results(spec) * self.depth(spec)) as f64 / multiply_adds(spec, device);
-        let converted = lanes * self.conversions(spec) / f64::from(device.integer_lanes);
+        let converted = lanes * (self.conversions(spec) + self.shifts(spec)) / f64::from(device.integer_lanes);
         let issue = warps * self.instructions(spec) / SCHEDULERS as f64 / tuning::SIMT_ISSUE_SHARE;
         let own = issue.max(mma + converted) * (SCHEDULERS as f64 / warps).min(1.0);
         let [read, other] = self.bytes(spec);
+        let passes = if self.shifts_vectors(spec, large(spec)) { self.passes(spec, large(spec)) } else { 1.0 };
         Some(Work {
             mma: mma + converted,
             issue,
             // A warp loads, waits, and multiplies.
             latency: f64::from(device.memory_latency_cycles) + own,
-            shared_bytes: tuning::GEMV_L1 * (warps * self.small_bytes(spec) + self.threads() as f64 * read),
+            shared_bytes: tuning::GEMV_L1 * (warps * self.small_bytes(spec) + self.threads() as f64 * read * passes),
             l2_bytes: self.threads() as f64 * read + other,
             l2_share: tuning::GEMV_L2_SHARE,
             iterations: up(spec.k, terms * self.parts) as f64,
@@ -113,8 +114,44 @@ impl Gemv {
         let bits = |operand: Operand| i64::from(operand.dtype(spec).bits());
         let [large_elements, elements] = self.elements(spec);
         let (small, vector) = (large(spec).other(), self.small_vector(spec));
-        // A load takes whole registers.
-        up(large_elements * bits(large(spec)), 32) + elements / vector * up(vector * bits(small), 32)
+        // A load takes whole registers, and one word more where words are shifted.
+        let more = if self.shifts_vectors(spec, large(spec)) { large_elements / self.vector } else { 0 };
+        let large_words = up(large_elements * bits(large(spec)), 32) + more;
+        large_words + elements / vector * up(vector * bits(small), 32)
+    }
+
+    /// Whether vectors of an operand are read in aligned words and shifted.
+    fn shifts_vectors(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        has_odd_rows(spec, operand) && self.vector >= word(spec, operand)
+    }
+
+    /// Whether a thread shifts words of the small operand: both have their rows along k, between words.
+    fn realigns_small(&self, spec: &GemmSpec) -> bool {
+        let small = large(spec).other();
+        !self.staged && Self::is_along_k(spec) && small.along_k(spec) && self.shifts_vectors(spec, small)
+    }
+
+    /// Words that a thread loads for a vector of an operand which it shifts.
+    fn shifted_words(&self, spec: &GemmSpec, operand: Operand) -> f64 {
+        (self.vector / word(spec, operand) + 1) as f64
+    }
+
+    /// How many times as long L1 takes for vectors that are shifted: each load of words goes through all lines that the vectors are in, one a cycle.
+    fn passes(&self, spec: &GemmSpec, operand: Operand) -> f64 {
+        (self.shifted_words(spec, operand) / tuning::GEMV_L1).max(1.0)
+    }
+
+    /// Vectors of each operand, large and small, that a thread shifts in an iteration.
+    fn shifted_vectors(&self, spec: &GemmSpec) -> [(Operand, f64); 2] {
+        let (own, small) = (large(spec), large(spec).other());
+        let of_own = if self.shifts_vectors(spec, own) { (self.rows * self.unroll) as f64 } else { 0.0 };
+        [(own, of_own), (small, if self.realigns_small(spec) { self.loads(spec) } else { 0.0 })]
+    }
+
+    /// Integer operations of a thread that shift vectors in an iteration.
+    fn shifts(&self, spec: &GemmSpec) -> f64 {
+        let one = |(operand, vectors)| vectors * SHIFT_OPERATIONS * self.shifted_words(spec, operand);
+        self.shifted_vectors(spec).into_iter().map(one).sum()
     }
 
     /// Whether a thread has registers for its results. A kernel for few rows may be asked about more: those of a range of M.
@@ -134,13 +171,36 @@ impl Gemv {
         all.filter(|(_, operand)| operand.dtype(spec) != spec.acc).map(|(elements, _)| elements as f64).sum()
     }
 
-    /// Bytes of L1 that a warp occupies for the small operand in an iteration: along k each lane has its own elements, across all have the
-    /// same, and a load takes one wavefront.
+    /// Bytes of L1 that a warp occupies for the small operand in an iteration, as many as in [`tuning::GEMV_L1`] times the cycles: along k each
+    /// lane has its own elements, across all have the same, and a load takes one wavefront.
     fn small_bytes(&self, spec: &GemmSpec) -> f64 {
         let [_, elements] = self.elements(spec);
         let bytes = f64::from(large(spec).other().dtype(spec).bits()) / 8.0;
         let wavefronts = WAVEFRONT * self.loads(spec);
-        if Self::is_along_k(spec) { wavefronts.max(LANES as f64 * elements as f64 * bytes) } else { wavefronts }
+        match Self::is_along_k(spec) {
+            false => wavefronts,
+            true => {
+                let own = LANES as f64 * elements as f64 * bytes;
+                let small = large(spec).other();
+                let passes = if self.realigns_small(spec) { self.passes(spec, small) } else { 1.0 };
+                (own * passes).max(wavefronts * self.lines(spec) / tuning::GEMV_L1)
+            }
+        }
+    }
+
+    /// Lines of L1 that a load of the small operand goes through along k, one a cycle: 32 lanes load 4 bytes at a time, 16 lanes 8 and 8 lanes 16. Where
+    /// the small operand has its rows across k, lanes are a run of terms apart: 14528x16x48 NN of f32 takes 5.9 us on an H200 in four rows a
+    /// group, 3.8 in tiles of ordinary code (h200-2026-11-29/few.jsonl).
+    fn lines(&self, spec: &GemmSpec) -> f64 {
+        let small = large(spec).other();
+        let bytes = f64::from(small.dtype(spec).bits()) / 8.0;
+        let phases = (self.small_vector(spec) as f64 * bytes / 4.0).ceil().clamp(1.0, 4.0);
+        if small.along_k(spec) {
+            return 1.0;
+        }
+        let lanes = (LANES as f64 / phases).floor().min(self.lanes as f64);
+        let apart = (self.run(spec) * few(spec)) as f64 * bytes;
+        phases * (lanes * apart / WAVEFRONT).ceil().min(lanes)
     }
 
     /// Loads of the small operand of a thread in an iteration.
@@ -151,8 +211,16 @@ impl Gemv {
 
     /// Instructions of a thread in an iteration: multiply-adds, conversions, loads, and what the loop takes.
     fn instructions(&self, spec: &GemmSpec) -> f64 {
-        let loads = (self.rows * self.unroll) as f64 + self.loads(spec);
-        (self.results(spec) * self.depth(spec)) as f64 + self.conversions(spec) + 2.0 * loads + tuning::GEMV_LOOP
+        let more = |(operand, vectors)| vectors * (self.shifted_words(spec, operand) - 1.0);
+        let shifted: f64 = self.shifted_vectors(spec).into_iter().map(more).sum();
+        let alone = self.ends_inside(spec) && self.shifts_vectors(spec, large(spec));
+        let small = self.loads(spec) * if alone { CONDITIONAL_LOADS } else { 1.0 };
+        let loads = (self.rows * self.unroll) as f64 + small + shifted;
+        (self.results(spec) * self.depth(spec)) as f64
+            + self.conversions(spec)
+            + self.shifts(spec)
+            + 2.0 * loads
+            + tuning::GEMV_LOOP
     }
 
     /// Elements of the small operand that a block stages: those of its part of k; 0 if it stages none.
@@ -214,6 +282,12 @@ impl Gemv {
     }
 }
 
+/// Integer operations for a word that is shifted, and loads that one counts as which is under a condition of its own. Set by hand to times of an H200:
+/// 8x10452x855 NT of s8 takes 16 us in vectors of 16 bytes, 2806x10x307 NN 6.3, 1x4096x4099 NT of bf16 13.7 and element by element 12.1
+/// (h200-2026-11-29/unaligned.jsonl).
+const SHIFT_OPERATIONS: f64 = 10.0;
+const CONDITIONAL_LOADS: f64 = 3.0;
+
 /// Instructions of a thread for an element that it stages: its load and its store, their addresses, and a condition.
 const STAGING: f64 = 6.0;
 
@@ -223,8 +297,12 @@ const WAVEFRONT: f64 = 128.0;
 /// The shapes of one part.
 fn shapes(spec: &GemmSpec) -> impl Iterator<Item = Gemv> {
     let (operand, along_k) = (large(spec), Gemv::is_along_k(spec));
-    let widest = widest(spec, operand).min(aligned(spec, operand));
-    let vectors = (0..).map(move |n| widest >> n).take_while(move |v| *v > 0 && (!along_k || *v == widest));
+    let plain = widest(spec, operand).min(aligned(spec, operand));
+    let halves = |of: i64, least: i64| (0..).map(move |n| of >> n).take_while(move |v| *v >= least);
+    // Vectors that are shifted, where rows begin between words.
+    let shifted = has_odd_rows(spec, operand).then(|| halves(widest(spec, operand), word(spec, operand)));
+    let number = if along_k { 1 } else { usize::MAX };
+    let vectors = halves(plain, 1).take(number).chain(shifted.into_iter().flatten().take(number));
     let blocks = LANE_NUMBERS.into_iter().flat_map(|lanes| GROUPS.map(|groups| [lanes, groups]));
     let blocks = blocks.filter(|[lanes, groups]| THREADS.contains(&(lanes * groups)));
     let rows = if along_k { &ROWS[..] } else { &ROWS[..1] };

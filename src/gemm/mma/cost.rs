@@ -1,5 +1,6 @@
 //! What tiles of the recipe by mma.sync need: registers, resident blocks, and their [`Work`].
 
+use super::unaligned::LEAST_PIECE;
 use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
@@ -9,6 +10,10 @@ use crate::gemm::work::{
 };
 use crate::target::{Features, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
+
+/// Words that are loaded for each word of 16 bytes that begin between words: five for four. And registers: those, an address and a selector.
+const REALIGNED_WORDS: f64 = 1.25;
+const REALIGNED_REGISTERS: i64 = 2;
 
 impl Mma {
     /// Cycles of the cheapest tiles; `None` where there are none.
@@ -106,7 +111,11 @@ impl Mma {
     /// These copies of a k iteration, of all warps of a block.
     fn copies(&self, spec: &GemmSpec) -> f64 {
         let pieces = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
-        pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 / o.piece(spec) as f64).sum()
+        let loads = |o: Operand| match self.realigns(spec, o) {
+            true => REALIGNED_WORDS / LEAST_PIECE as f64,
+            false => 1.0 / o.piece(spec) as f64,
+        };
+        pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 * loads(o)).sum()
     }
 
     /// Rows or columns of a tile that are in C, which move their bytes; what lies beyond is filled in.
@@ -150,8 +159,12 @@ impl Mma {
     pub(super) fn on_the_way(&self, spec: &GemmSpec) -> i64 {
         let one = |operand: Operand| {
             let bits = self.form.bits(spec);
-            let register = if self.copies_pieces(spec, operand) { 8 * operand.piece(spec).min(4) } else { 32 };
-            self.block[operand as usize] * self.bk * bits / register / self.threads()
+            let registers = self.block[operand as usize] * self.bk * bits / 32 / self.threads();
+            match self.realigns(spec, operand) {
+                true => registers * REALIGNED_REGISTERS,
+                false if self.copies_pieces(spec, operand) => registers * 4 / operand.piece(spec).min(4),
+                false => registers,
+            }
         };
         Operand::BOTH.into_iter().map(one).sum()
     }

@@ -26,8 +26,8 @@ impl Mma {
         fits.then(|| out.with_early_start(spec, target))
     }
 
-    /// The same tiles from operands that would be packed and that no asynchronous copy can read: threads load them element by element, and
-    /// store them to shared memory. `None` where there are none. On an H100 26x4111x4704 TN of bf16 takes 23.4 us so, 42.3 packed;
+    /// The same tiles from operands that would be packed and that no asynchronous copy can read: threads load aligned words, shift them, and
+    /// store them to shared memory. `None` where there are none. On an H100 26x4111x4704 TN of bf16 took 23.4 us element by element, 42.3 packed;
     /// 1000x1870x17 NT of f16 4.4 and 6.3 (no record was kept).
     pub(super) fn through_registers(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
         let out = self.unpacked(spec, 1)?;
@@ -60,6 +60,16 @@ impl Mma {
     fn pieces(&self, spec: &GemmSpec) -> i64 {
         let all = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
         all.map(|o| self.tile_bytes(spec, o) / o.piece(spec) / self.threads()).sum()
+    }
+
+    /// Whether an operand comes in copies of less than 16 bytes, which one instruction makes, or a load and a store.
+    pub(super) fn copies_by_bytes(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        self.copies_pieces(spec, operand) && !self.realigns(spec, operand)
+    }
+
+    /// Whether threads read an operand in aligned words, and shift them on the way to shared memory.
+    pub(super) fn realigns(&self, spec: &GemmSpec, operand: Operand) -> bool {
+        !self.asynchronous && self.copies_pieces(spec, operand) && operand.piece(spec) < LEAST_PIECE
     }
 
     /// Whether copies of less than 16 bytes bring an operand.

@@ -13,6 +13,7 @@ mod launch;
 pub(crate) mod permute;
 mod print;
 mod program;
+pub(crate) mod realign;
 pub(crate) mod size;
 pub(crate) mod threads;
 mod verify;

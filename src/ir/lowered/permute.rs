@@ -11,19 +11,21 @@ use std::collections::{BTreeMap, HashSet};
 /// The most elements of a nest.
 pub const MOST_ELEMENTS: i64 = 1 << 10;
 
-/// The local buffers that instructions hold in registers.
+/// The local buffers whose registers instructions or aligned words fill.
 pub fn held(body: &[Stmt]) -> HashSet<BufferId> {
     let mut out = HashSet::new();
-    visit::walk(body, &mut |stmt| {
-        if let Stmt::Call(call) = stmt {
+    visit::walk(body, &mut |stmt| match stmt {
+        Stmt::Call(call) => {
             let in_registers = call.operands.iter().filter(|o| matches!(o.held, Held::Registers(_)));
             out.extend(in_registers.map(|o| o.buffer));
         }
+        Stmt::For(l) if l.code.realigns => out.extend(visit::writes(&l.body)),
+        _ => {}
     });
     out
 }
 
-/// Elements that share a register of a local buffer: where instructions hold it, as many as fill 32 bits, else one.
+/// Elements that share a register of a local buffer: where instructions or words fill it, as many as fill 32 bits, else one.
 pub fn elements_per_register(func: &Func, held: &HashSet<BufferId>, buffer: BufferId) -> Option<usize> {
     let described = func.buffers.get(buffer.0 as usize)?;
     let (elements, bits) = (described.elements()?, described.dtype.bits());

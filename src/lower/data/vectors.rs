@@ -2,10 +2,11 @@
 //!
 //! A loop of constant extent n is cut into accesses of w elements, the largest power of two up to 16 bytes for which
 //! every access in the loop is contiguous in its variable, starts at a multiple of w on a base that is aligned so,
-//! and runs under conditions that do not tell the w iterations apart. What is left runs unrolled.
+//! and runs under conditions that do not tell the w iterations apart. What is left runs unrolled; of elements narrower than
+//! a word that a thread copies from device memory, it reads aligned words and shifts them ([`realign`]).
 
 use crate::error::{Code, Result};
-use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::{LoweredKernel, realign};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
     BufferId, CmpOp, Cond, Expr, For, Func, Index, LoopKind, Peers, Remote, Scope, Stmt, Store, Var, visit,
@@ -26,6 +27,25 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let body = std::mem::take(&mut kernel.func.body);
     kernel.func.body = walk(&kernel.func, body, &env)?;
     Ok(())
+}
+
+/// A statement with its vectorized loops as vector accesses.
+pub fn pieces(func: &Func, stmt: Stmt, env: &Env) -> Result<Stmt> {
+    let made = walk(func, vec![stmt], env)?;
+    let [one] = <[Stmt; 1]>::try_from(made).map_err(|_| bug(Code::LowerVectors, "a copy is several statements"))?;
+    Ok(one)
+}
+
+/// Takes the mark off loops by aligned words that read nothing any more.
+pub fn unmark(kernel: &mut LoweredKernel) {
+    let func = kernel.func.clone();
+    kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |s| match s {
+        Stmt::For(mut l) => {
+            l.code.realigns &= realign::realigned(&func, &l).is_some();
+            vec![Stmt::For(l)]
+        }
+        other => vec![other],
+    });
 }
 
 fn walk(func: &Func, body: Vec<Stmt>, env: &Env) -> Result<Vec<Stmt>> {
@@ -68,6 +88,12 @@ fn vectorize(func: &Func, mut l: For, env: &Env) -> Result<Vec<Stmt>> {
     let inner = with_loop(env, &l);
     let width = widths(extent).find(|&w| l.body.iter().all(|s| fits(func, s, l.var, w, &inner)));
     l.kind = LoopKind::Unrolled;
+    let narrow =
+        |from: BufferId| width.is_none_or(|w| w * i64::from(func.buffer(from).dtype.bits()) < 8 * realign::WORD);
+    if realign::realigned(func, &l).and_then(|read| read.from).is_some_and(|(from, _)| narrow(from)) {
+        l.code.realigns = true;
+        return Ok(vec![Stmt::For(l)]);
+    }
     let Some(width) = width else {
         l.body = walk(func, l.body, &inner)?;
         return Ok(vec![Stmt::For(l)]);

@@ -1,7 +1,9 @@
 //! The statements that fill a staged buffer, and how they are split.
 
 use crate::error::{Code, Result};
+use crate::ir::simplify::Env;
 use crate::ir::{Buffer, BufferId, Call, Expr, Func, Held, Index, LoopKind, Scope, Stmt, Var, visit};
+use crate::lower::data::vectors;
 use crate::lower::sync;
 use crate::lower::{bug, elements};
 
@@ -32,7 +34,7 @@ impl Copy {
     ///
     /// # Errors
     /// A stage that is not flat, or a copy with loops that [`filled`] does not take.
-    pub fn new(whole: Stmt, filled: &Filled, func: &mut Func) -> Result<Copy> {
+    pub fn new(whole: Stmt, filled: &Filled, func: &mut Func, env: &Env) -> Result<Copy> {
         let stage = filled.buffer;
         let size = elements(func.buffer(stage), Code::LowerPipeline)?;
         if filled.kind == Kind::Registers {
@@ -48,6 +50,7 @@ impl Copy {
         let (mut load, mut store) = (whole.clone(), whole.clone());
         through(&mut load, next, &mut Vec::new(), true)?;
         through(&mut store, next, &mut Vec::new(), false)?;
+        let store = vectors::pieces(func, store, env)?;
         Ok(Copy { whole, halves: Some((load, store)), buffer: stage, size })
     }
 
@@ -70,7 +73,7 @@ impl Copy {
     pub fn parts(&self) -> Vec<Stmt> {
         let start = self.start();
         match start {
-            Stmt::For(l) if l.kind != LoopKind::Vectorized => match l.extent.as_int() {
+            Stmt::For(l) if l.kind != LoopKind::Vectorized && !l.code.realigns => match l.extent.as_int() {
                 Some(n) if n <= MOST_PARTS => {
                     (0..n).flat_map(|i| visit::subst_body(l.body.clone(), &[(l.var, Index::Int(i))].into())).collect()
                 }
@@ -149,7 +152,10 @@ fn only_from_shared(value: &Expr, func: &Func) -> bool {
 fn through(stmt: &mut Stmt, registers: BufferId, around: &mut Vec<(Var, i64)>, load: bool) -> Result<()> {
     match stmt {
         Stmt::For(l) => {
-            l.kind = LoopKind::Unrolled;
+            // What aligned words are shifted into is stored as a vector.
+            let stored_at_once = l.code.realigns && !load;
+            l.code.realigns &= load;
+            l.kind = if stored_at_once { LoopKind::Vectorized } else { LoopKind::Unrolled };
             let extent = l.extent.as_int();
             let extent = extent.ok_or_else(|| bug(Code::LowerPipeline, "a loop of a copy has no constant extent"))?;
             around.push((l.var, extent));

@@ -30,6 +30,7 @@ use crate::error::Result;
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::simplify::Env;
 use crate::ir::{BufferId, Func, Stmt, visit};
+use crate::lower::data::vectors;
 use crate::lower::map::guards;
 use crate::target::Target;
 use ring::is_ring;
@@ -46,6 +47,7 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
     guards::run(kernel, target)?;
     // Where a copy lies beyond an edge as a whole nothing is left to read: its zeros are stored at once.
     visit::each_store(&mut kernel.func.body, &mut |s| s.asynchronous &= s.source().is_some());
+    vectors::unmark(kernel);
     Ok(())
 }
 

@@ -65,7 +65,7 @@ impl Unrolled {
         let (mut copies, mut compute) = (Vec::new(), Vec::new());
         for stmt in l.body {
             match filled(&stmt, func, written).filter(|f| f.kind == kind && compute.is_empty()) {
-                Some(found) => copies.push(Copy::new(stmt, &found, func)?),
+                Some(found) => copies.push(Copy::new(stmt, &found, func, env)?),
                 None => compute.push(stmt),
             }
         }

@@ -1,4 +1,5 @@
 //! `vectorize LOOP`: the iterations run together, as one vector access where alignment proves it, in pieces where not.
+//! Elements narrower than a word that are copied from device memory are then read in aligned words, and shifted.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
