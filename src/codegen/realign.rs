@@ -1,7 +1,7 @@
-//! Unaligned loads: aligned words of 32 bits, and a PRMT for each word of two that it overlaps.
+//! Unaligned vector loads: aligned 32-bit loads, and one PRMT for each 32-bit register of the vector.
 //!
-//! The pass `vectors` has marked the loops ([`crate::ir::LoopCode::realigns`]). A word without an element that an iteration reads is not
-//! loaded. The array may end inside a word: the bytes that are left are loaded one by one, from an address that is known.
+//! The pass `vectors` has marked the loops ([`crate::ir::LoopCode::realigns`]). Predicates leave out words that hold no element of the
+//! vector. The array may end inside a word: its last one to three bytes are loaded one by one, from a constant offset.
 
 use super::body::Body;
 use super::builder::Value;
@@ -24,10 +24,12 @@ const LOW_BITS: &str = include_str!("../../ptx-templates/low_bits.ptx");
 const ONE_FURTHER: i64 = 0x1111;
 const IN_ORDER: i64 = 0x3210;
 
-/// The words that are loaded: all of them, or those that begin at this byte of them or before.
-enum Which<'c> {
-    All,
-    Until(Value<'c>),
+/// The predicates of a vector's 32-bit loads.
+enum Predicates<'c> {
+    /// Only the last load has one: it is needed where the vector crosses a word.
+    Last,
+    /// A load is executed if its byte offset from the first one is at most this.
+    UpTo(Value<'c>),
 }
 
 /// The bytes behind the last whole word of an array.
@@ -89,16 +91,16 @@ impl<'c> Body<'c, '_, '_> {
         let rest = rest.map(|rest| self.where_any(rest, valid)).transpose()?;
         let count = bytes / WORD;
         let mut loaded = Vec::new();
-        let until = self.loaded_until(valid, before.into(), bytes, &rest)?;
+        let predicates = self.predicates(valid, before.into(), bytes, &rest)?;
         for n in 0..=count {
-            let always = matches!(until, Which::All) && n < count;
-            loaded.push(match (&until, always) {
+            let always = matches!(predicates, Predicates::Last) && n < count;
+            loaded.push(match (&predicates, always) {
                 (_, true) => self.word(start, n * WORD, only_read)?,
-                (Which::All, false) => {
+                (Predicates::Last, false) => {
                     let crosses = self.b.compare_int(IntPredicate::NE, before.into(), self.b.int(32, 0).into())?;
                     self.word_where(start, n * WORD, only_read, crosses, None)?
                 }
-                (Which::Until(last), false) => {
+                (Predicates::UpTo(last), false) => {
                     let at = self.b.int(32, n * WORD).into();
                     let holds = self.b.compare_int(IntPredicate::SLE, at, *last)?;
                     self.word_where(start, n * WORD, only_read, holds, rest.as_ref())?
@@ -165,23 +167,23 @@ impl<'c> Body<'c, '_, '_> {
         Ok(Some(Rest { word, at }))
     }
 
-    /// The rest of an array for a vector with so many valid bytes: behind all words where there are none.
+    /// The same rest, out of reach of a vector without a valid byte: that vector is zero.
     fn where_any(&self, rest: Rest<'c>, valid: Option<Value<'c>>) -> Result<Rest<'c>> {
         let Some(valid) = valid else { return Ok(rest) };
         let any = self.b.compare_int(IntPredicate::SGT, valid, self.number(0))?;
         Ok(Rest { at: self.b.select(any, rest.at, self.number(FAR))?, ..rest })
     }
 
-    /// Which words hold an element that is read, and are whole in the array.
-    fn loaded_until(
+    /// The predicates: a load is executed if its word holds an element that is read, and ends inside the array.
+    fn predicates(
         &self,
         valid: Option<Value<'c>>,
         before: Value<'c>,
         bytes: i64,
         rest: &Option<Rest<'c>>,
-    ) -> Result<Which<'c>> {
+    ) -> Result<Predicates<'c>> {
         if valid.is_none() && rest.is_none() {
-            return Ok(Which::All);
+            return Ok(Predicates::Last);
         }
         let number = |n: i64| self.number(n);
         let valid = valid.unwrap_or(number(bytes));
@@ -193,7 +195,7 @@ impl<'c> Body<'c, '_, '_> {
             let whole = self.b.binary(Op::Sub, *at, number(1))?;
             last = self.b.intrinsic("llvm.smin", &[self.b.i32().into()], &[last, whole])?;
         }
-        Ok(Which::Until(last))
+        Ok(Predicates::UpTo(last))
     }
 
     fn word(&self, start: PointerValue<'c>, at: i64, only_read: bool) -> Result<Value<'c>> {
@@ -276,5 +278,5 @@ impl<'c> Body<'c, '_, '_> {
     }
 }
 
-/// A byte behind all words of a loop.
+/// A byte offset beyond every vector.
 const FAR: i64 = 1 << 10;

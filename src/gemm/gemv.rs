@@ -13,7 +13,7 @@
 mod cost;
 
 use super::grid::{bind_batch, rows_of};
-use super::operand::{Operand, up};
+use super::operand::{Operand, WORD, up};
 use super::padding::Padding;
 use super::parts::Sums;
 use super::simt::MIN_BLOCKS;
@@ -330,18 +330,10 @@ fn aligned(spec: &GemmSpec, operand: Operand) -> i64 {
     1 << operand.multiple(spec).trailing_zeros().min(6)
 }
 
-/// Whether rows of an operand begin between words.
-fn has_odd_rows(spec: &GemmSpec, operand: Operand) -> bool {
-    operand.dtype(spec).bits() < 32 && operand.piece(spec) < WORD
-}
-
 /// Elements of a word; 1 where they are wider.
 fn word(spec: &GemmSpec, operand: Operand) -> i64 {
     (8 * WORD / i64::from(operand.dtype(spec).bits())).max(1)
 }
-
-/// Bytes of a word: a register.
-const WORD: i64 = 4;
 
 /// Loads loops over neighbouring elements, so many in all, in vectors of at most `widest`.
 fn vectors<'a>(

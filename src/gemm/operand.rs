@@ -4,6 +4,9 @@ use super::tuning;
 use crate::dtype::DType;
 use crate::te::GemmSpec;
 
+/// Bytes of a 32-bit word.
+pub(super) const WORD: i64 = 4;
+
 /// An operand of the GEMM. Pairs `[A, B]` and `[rows of C, columns of C]` are indexed by `operand as usize`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operand {
@@ -62,6 +65,11 @@ impl Operand {
     pub fn piece(self, spec: &GemmSpec) -> i64 {
         let row = self.multiple(spec) * i64::from(self.dtype(spec).bits()) / 8;
         1 << row.trailing_zeros().min(4)
+    }
+
+    /// Whether its rows begin between words of 32 bits, so that vectors are unaligned loads.
+    pub fn begins_between_words(self, spec: &GemmSpec) -> bool {
+        self.piece(spec) < WORD
     }
 
     /// Bytes of device memory that a kernel moves which packs it into elements of so many bits; more where the kernel takes longer for them.

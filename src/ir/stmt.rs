@@ -192,7 +192,7 @@ pub struct LoopCode {
     pub backwards: Option<Index>,
     /// The nest copies elements from registers to registers, each register by a permutation of the bytes of two.
     pub permutes: bool,
-    /// The loop reads consecutive elements narrower than a word, which are not aligned: it reads aligned words, and shifts them.
+    /// An unaligned vector load of elements narrower than a word: aligned 32-bit loads, and a PRMT for each register. The pass `vectors` sets it.
     pub realigns: bool,
     /// Remainders that grow by the same amount in every iteration: counted, not divided.
     pub counters: Vec<Index>,

@@ -1,6 +1,6 @@
 //! The shapes that a product with few rows or columns may have, and what it asks of a device in each of them.
 
-use super::{FEW, Gemv, aligned, few, has_odd_rows, large, widest, word};
+use super::{FEW, Gemv, aligned, few, large, widest, word};
 use crate::gemm::grid::MOST_BLOCKS;
 use crate::gemm::operand::{Operand, up};
 use crate::gemm::parts::{Sums, numbers};
@@ -122,7 +122,7 @@ impl Gemv {
 
     /// Whether vectors of an operand are read in aligned words and shifted.
     fn shifts_vectors(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        has_odd_rows(spec, operand) && self.vector >= word(spec, operand)
+        operand.begins_between_words(spec) && self.vector >= word(spec, operand)
     }
 
     /// Whether a thread shifts words of the small operand: both have their rows along k, between words.
@@ -300,7 +300,7 @@ fn shapes(spec: &GemmSpec) -> impl Iterator<Item = Gemv> {
     let plain = widest(spec, operand).min(aligned(spec, operand));
     let halves = |of: i64, least: i64| (0..).map(move |n| of >> n).take_while(move |v| *v >= least);
     // Vectors that are shifted, where rows begin between words.
-    let shifted = has_odd_rows(spec, operand).then(|| halves(widest(spec, operand), word(spec, operand)));
+    let shifted = operand.begins_between_words(spec).then(|| halves(widest(spec, operand), word(spec, operand)));
     let number = if along_k { 1 } else { usize::MAX };
     let vectors = halves(plain, 1).take(number).chain(shifted.into_iter().flatten().take(number));
     let blocks = LANE_NUMBERS.into_iter().flat_map(|lanes| GROUPS.map(|groups| [lanes, groups]));

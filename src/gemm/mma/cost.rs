@@ -1,7 +1,7 @@
 //! What tiles of the recipe by mma.sync need: registers, resident blocks, and their [`Work`].
 
-use super::unaligned::LEAST_PIECE;
 use super::{FragmentBuffers, Mma, Operand, OperandForm, Source, up};
+use crate::gemm::operand::WORD;
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
 use crate::gemm::work::{
@@ -112,7 +112,7 @@ impl Mma {
     fn copies(&self, spec: &GemmSpec) -> f64 {
         let pieces = Operand::BOTH.into_iter().filter(|operand| self.copies_pieces(spec, *operand));
         let loads = |o: Operand| match self.realigns(spec, o) {
-            true => REALIGNED_WORDS / LEAST_PIECE as f64,
+            true => REALIGNED_WORDS / WORD as f64,
             false => 1.0 / o.piece(spec) as f64,
         };
         pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 * loads(o)).sum()

@@ -31,7 +31,7 @@ impl Mma {
     /// 1000x1870x17 NT of f16 4.4 and 6.3 (no record was kept).
     pub(super) fn through_registers(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
         let out = self.unpacked(spec, 1)?;
-        let narrow = |operand: &Operand| out.copies_pieces(spec, *operand) && operand.piece(spec) < LEAST_PIECE;
+        let narrow = |operand: &Operand| out.copies_pieces(spec, *operand) && operand.begins_between_words(spec);
         let any = Operand::BOTH.iter().any(narrow);
         // Half a row has half as many elements on their way; of bytes as many as a whole row of 16 bits.
         let rows = [out.bk, out.bk / 2].into_iter().filter(|bk| bk * self.form.bits(spec) >= LEAST_ROW);
@@ -69,7 +69,7 @@ impl Mma {
 
     /// Whether threads read an operand in aligned words, and shift them on the way to shared memory.
     pub(super) fn realigns(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        !self.asynchronous && self.copies_pieces(spec, operand) && operand.piece(spec) < LEAST_PIECE
+        !self.asynchronous && self.copies_pieces(spec, operand) && operand.begins_between_words(spec)
     }
 
     /// Whether copies of less than 16 bytes bring an operand.

@@ -18,7 +18,7 @@ pub struct Realigned<'a> {
     pub store: &'a Store,
     /// What it reads, and the element that its first iteration reads; `None` where all iterations write zero.
     pub from: Option<(BufferId, Index)>,
-    /// The iterations that read: those below each of these. The others write zero.
+    /// Bounds of the loop's variable: an iteration that is not below all of them writes zero.
     pub below: Vec<Index>,
     /// Conditions of all iterations, without which all write zero.
     pub conditions: Vec<&'a Cond>,
@@ -62,8 +62,8 @@ pub fn realigned<'a>(func: &'a Func, l: &'a For) -> Option<Realigned<'a>> {
     Some(Realigned { store, from: Some((*from, first)), below, conditions, lanes })
 }
 
-/// The local buffers that such loops alone write, each at a multiple of its iterations, with these iterations: their words may stay as they
-/// were loaded until something reads the buffer.
+/// The local buffers that only such loops write, and the elements of one loop. Code generation keeps the loaded words of these buffers, and shifts
+/// them where the buffer is read.
 pub fn unshifted(func: &Func, env: &Env) -> BTreeMap<BufferId, i64> {
     let (mut found, mut stores) =
         (BTreeMap::<BufferId, (Option<i64>, usize)>::new(), BTreeMap::<BufferId, usize>::new());

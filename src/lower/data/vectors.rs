@@ -36,16 +36,18 @@ pub fn pieces(func: &Func, stmt: Stmt, env: &Env) -> Result<Stmt> {
     Ok(one)
 }
 
-/// Takes the mark off loops by aligned words that read nothing any more.
+/// Takes the mark off loops by aligned words whose statement is no longer one that can be read so.
 pub fn unmark(kernel: &mut LoweredKernel) {
-    let func = kernel.func.clone();
-    kernel.func.body = visit::rewrite(std::mem::take(&mut kernel.func.body), &mut |s| match s {
+    let body = std::mem::take(&mut kernel.func.body);
+    let func = &kernel.func;
+    let body = visit::rewrite(body, &mut |s| match s {
         Stmt::For(mut l) => {
-            l.code.realigns &= realign::realigned(&func, &l).is_some();
+            l.code.realigns &= realign::realigned(func, &l).is_some();
             vec![Stmt::For(l)]
         }
         other => vec![other],
     });
+    kernel.func.body = body;
 }
 
 fn walk(func: &Func, body: Vec<Stmt>, env: &Env) -> Result<Vec<Stmt>> {

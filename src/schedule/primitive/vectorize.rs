@@ -1,5 +1,5 @@
 //! `vectorize LOOP`: the iterations run together, as one vector access where alignment proves it, in pieces where not.
-//! Elements narrower than a word that are copied from device memory are then read in aligned words, and shifted.
+//! Elements of 8 or 16 bits that are copied from an array of constant size are then read in aligned 32-bit words, and shifted.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
