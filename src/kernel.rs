@@ -480,6 +480,9 @@ pub struct Kernel {
     /// (griddepcontrol.wait): it can be launched with programmatic stream serialization.
     #[serde(rename = "pdl")]
     pub early: bool,
+    /// Whether it waits for that end behind its last access, as it works beside the kernels of the program in front of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub concurrent: bool,
     /// Where the number of blocks in x, y or z follows from a dynamic size; `grid` has the largest.
     #[serde(default, skip_serializing_if = "Clips::is_empty")]
     pub clips: Clips,
@@ -513,6 +516,7 @@ impl Kernel {
             persistent: false,
             shared_bytes: 0,
             early: false,
+            concurrent: false,
             clips: Clips::default(),
         }
     }

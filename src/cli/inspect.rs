@@ -101,7 +101,11 @@ fn line_of(kernel: &Kernel, variant: &Variant, out: &mut String) {
         let _ = write!(out, ", clusters of {}", by(kernel.cluster));
     }
     let _ = write!(out, ", {} bytes of shared memory", kernel.shared_bytes);
-    let flags = [(kernel.persistent, ", persistent"), (kernel.early, ", may start early (PDL)")];
+    let flags = [
+        (kernel.persistent, ", persistent"),
+        (kernel.early, ", may start early (PDL)"),
+        (kernel.concurrent, ", beside the kernels before it"),
+    ];
     flags.iter().filter(|(is, _)| *is).for_each(|(_, words)| out.push_str(words));
     let params = kernel.params.iter().map(|param| name_of(param, variant)).collect::<Vec<_>>();
     let _ = writeln!(out, ", takes {}", params.join(", "));

@@ -78,6 +78,7 @@ pub fn kernels(
                 persistent: kernel.persistent().is_some(),
                 shared_bytes: kernel.shared_bytes,
                 early: kernel.grid_dependency.is_some(),
+                concurrent: kernel.concurrent,
                 clips: clips(kernel)?,
             })
         })

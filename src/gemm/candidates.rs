@@ -82,8 +82,22 @@ fn compared(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
         let all = kind.into_iter().map(|recipe| Ranked { cycles: recipe.cycles(spec, target), recipe });
         all.filter(is_tried).collect()
     };
-    let rest = merged(kinds.map(tried).into()).into_iter().map(|ranked| ranked.recipe);
-    std::iter::once(first).chain(rest.filter(|recipe| *recipe != first)).collect()
+    let all = merged(kinds.map(tried).into());
+    varied(first, all.into_iter().filter(|ranked| ranked.recipe != first).collect())
+}
+
+/// The first, then always the one with fewest cycles, of which one counts more for each recipe before it that it is like: what the model is wrong
+/// about it is wrong about in alike recipes.
+fn varied(first: Recipe, all: Vec<Ranked>) -> Vec<Recipe> {
+    let mut left: Vec<(f64, Ranked)> = all.into_iter().map(|ranked| (1.0, ranked)).collect();
+    let mut out = vec![first];
+    while let Some(last) = out.last().filter(|_| !left.is_empty()).copied() {
+        left.iter_mut().for_each(|(times, ranked)| *times += last.likeness(&ranked.recipe));
+        let cost = |(times, ranked): &(f64, Ranked)| times * ranked.cycles;
+        let least = (0..left.len()).min_by(|a, b| cost(&left[*a]).total_cmp(&cost(&left[*b])));
+        out.extend(least.map(|n| left.remove(n).1.recipe));
+    }
+    out
 }
 
 /// Those of the schedules that lower for their chip, with kernels that begin early. Threads share them out.

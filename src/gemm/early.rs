@@ -6,7 +6,7 @@
 //! (255x1792x83 TT of f32: 5.75 and 5.38). Of 46 schedules whose kernels let no other begin beside them, none takes more than 1.006 times as long
 //! with it (h100-2026-11-27/early.md).
 
-use crate::ir::{Axis, Func, LoopKind, Stmt, visit};
+use crate::ir::{Axis, Func, GridDependency, LoopKind, Stmt, Var, visit};
 use crate::loom::Schedule;
 use crate::schedule::{Step, Steps};
 use crate::target::Features;
@@ -16,22 +16,66 @@ pub(super) fn begin_early(mut schedule: Schedule, func: &Func) -> Schedule {
     if !schedule.target.has(Features::GRID_DEPENDENCY) {
         return schedule;
     }
-    let stated = |nest: &&Stmt| func.launches_of(nest).iter().any(|launch| launch.options.grid_dependency.is_some());
-    let blocks = |nest: &Stmt| {
-        let loops = visit::loops(std::slice::from_ref(nest));
-        loops.into_iter().find(|l| matches!(l.kind, LoopKind::Bound { axis: Axis::BlockX, .. })).map(|l| l.var)
-    };
-    let late: Vec<&str> =
-        func.body.iter().filter(|nest| !stated(nest)).filter_map(blocks).map(|var| func.var_name(var)).collect();
-    schedule.steps.extend(late.into_iter().flat_map(launch));
+    let kernels: Vec<Option<&str>> = func.body.iter().map(|nest| blocks(nest).map(|var| func.var_name(var))).collect();
+    let concurrent = concurrent(func);
+    for (n, of) in kernels.into_iter().enumerate() {
+        let Some(of) = of else { continue };
+        let kernels = stated(func, n).is_none().then_some(if concurrent.get(n + 1) == Some(&true) { 2 } else { 1 });
+        schedule.steps.extend(launch(of, kernels, concurrent[n]));
+    }
     schedule
 }
 
-/// The step for the kernel of a loop.
-fn launch(of: &str) -> Vec<Step> {
+/// The step for the kernel of a loop, where it says something.
+fn launch(of: &str, kernels: Option<i64>, is_concurrent: bool) -> Vec<Step> {
     let mut s = Steps::new();
-    s.launch(of).grid_dependency(1);
+    if kernels.is_some() || is_concurrent {
+        s.launch(of);
+    }
+    if let Some(kernels) = kernels {
+        s.grid_dependency(kernels);
+    }
+    if is_concurrent {
+        s.concurrent();
+    }
     s.finish().unwrap_or_default()
+}
+
+/// What the steps say of a kernel.
+fn stated(func: &Func, kernel: usize) -> Option<GridDependency> {
+    func.launches_of(&func.body[kernel]).into_iter().find_map(|launch| launch.options.grid_dependency)
+}
+
+/// Of each kernel whether it may work beside those in front of it: none of these that may still run writes what it accesses, or accesses what it
+/// writes.
+fn concurrent(func: &Func) -> Vec<bool> {
+    let (mut all, mut first) = (Vec::new(), 0);
+    for (n, nest) in func.body.iter().enumerate() {
+        let is_let = n > 0 && stated(func, n - 1) != Some(GridDependency::Waits) && blocks(nest).is_some();
+        let is_concurrent =
+            is_let && func.body[first..n].iter().all(|other| blocks(other).is_some() && are_apart(other, nest));
+        if !is_concurrent {
+            first = n;
+        }
+        all.push(is_concurrent);
+    }
+    all
+}
+
+/// Whether neither of two kernels writes what the other one accesses.
+fn are_apart(one: &Stmt, other: &Stmt) -> bool {
+    let [one, other] = [one, other].map(std::slice::from_ref);
+    let meets = |writer: &[Stmt], other: &[Stmt]| {
+        let accessed = [visit::reads(other), visit::writes(other)].concat();
+        visit::writes(writer).iter().any(|id| accessed.contains(id))
+    };
+    !meets(one, other) && !meets(other, one)
+}
+
+/// The loop over blocks in x, which names a kernel.
+fn blocks(nest: &Stmt) -> Option<Var> {
+    let loops = visit::loops(std::slice::from_ref(nest));
+    loops.into_iter().find(|l| matches!(l.kind, LoopKind::Bound { axis: Axis::BlockX, .. })).map(|l| l.var)
 }
 
 #[cfg(test)]

@@ -6,6 +6,11 @@ use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
+/// By how much more a recipe counts beside one of its kind, and for the same tile, parts of k and cluster. By 6,700 times of 100 products on an
+/// H200 the best of four candidates has 0.986 of the speed of the best so, in the order of the cycles alone 0.978; by 1,750 of 81 on an H100 0.990 and 0.988.
+const ALIKE_KIND: f64 = 0.05;
+const ALIKE: [f64; 3] = [0.1, 0.05, 0.02];
+
 /// What a recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recipe {
@@ -59,6 +64,52 @@ impl Recipe {
         kind(self) == kind(other)
     }
 
+    /// How alike two recipes are, and with them the errors of the model: the kind counts, then the tile, the parts of k and the cluster.
+    pub fn likeness(&self, other: &Recipe) -> f64 {
+        if !self.is_like(other) {
+            return 0.0;
+        }
+        let shares =
+            [self.tile() == other.tile(), self.division() == other.division(), self.cluster() == other.cluster()];
+        ALIKE_KIND + shares.into_iter().zip(ALIKE).filter(|(is_shared, _)| *is_shared).map(|(_, w)| w).sum::<f64>()
+    }
+
+    /// Rows and columns of the tile of a block; of matrix-vector products its groups of threads and the rows of each.
+    fn tile(&self) -> [i64; 2] {
+        match self {
+            Recipe::Wgmma(w) => w.block,
+            Recipe::Mma(m) => m.block,
+            Recipe::Wmma(w) => w.block,
+            Recipe::Pipelined(p) => p.block(),
+            Recipe::WarpTiles(w) => w.block(),
+            Recipe::Tiles(t) => [t.bm, t.bn],
+            Recipe::Gemv(g) => [g.groups, g.rows],
+        }
+    }
+
+    /// Parts of k, and whether a cluster adds them up.
+    fn division(&self) -> (i64, bool) {
+        let divided = |parts, combine| (parts, parts > 1 && combine == Combine::Cluster);
+        match self {
+            Recipe::Wgmma(w) => divided(w.parts, w.combine),
+            Recipe::Mma(m) => divided(m.parts, m.combine),
+            Recipe::Wmma(_) => (1, false),
+            Recipe::Pipelined(p) => (p.parts, false),
+            Recipe::WarpTiles(w) => (w.split.parts, false),
+            Recipe::Tiles(t) => (t.parts, false),
+            Recipe::Gemv(g) => (g.parts, false),
+        }
+    }
+
+    /// Blocks of a cluster that share operands.
+    fn cluster(&self) -> [i64; 2] {
+        match self {
+            Recipe::Wgmma(w) => w.cluster,
+            Recipe::Mma(m) => m.tma.map_or([1, 1], |tma| tma.cluster),
+            _ => [1, 1],
+        }
+    }
+
     /// Whether warpgroups work in ping-pong.
     pub fn is_pingpong(&self) -> bool {
         matches!(self, Recipe::Wgmma(w) if w.is_pingpong())
@@ -70,7 +121,10 @@ impl Recipe {
         match self {
             Recipe::Wgmma(w) => w.compared_cycles(spec, target),
             Recipe::Mma(m) => match m.tma_work(spec, &device) {
-                Some(work) => cycles(&work, &device) + passes(&m.work(spec, target), &device),
+                Some(tiles) => {
+                    let work = m.work(spec, target);
+                    with_memory(cycles(&tiles, &device), memory(&work, &device)) + passes(&work, &device)
+                }
                 None => cycles(&m.work(spec, target), &device),
             },
             Recipe::Wmma(w) => cycles(&w.work(spec, target), &device),

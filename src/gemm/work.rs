@@ -8,6 +8,7 @@
 //! Figures of hardware are in the device's row (`target::Device`). Corrections that no figure explains are in `tuning`.
 
 use super::operand::{Operand, multiple_of_result, up};
+use super::packing::Source;
 use super::tuning;
 use crate::target::{Device, SCHEDULERS};
 use crate::te::GemmSpec;
@@ -93,8 +94,12 @@ impl Flight {
 /// The kernels before and after a GEMM's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Passes {
-    /// How many.
+    /// How many, without those that pack.
     pub kernels: f64,
+    /// How many pack an operand.
+    pub packs: usize,
+    /// Bytes that these read and write in device memory.
+    pub packed_bytes: f64,
     /// Bytes that they read and write in device memory.
     pub memory_bytes: f64,
     /// Bytes that they read and write in L2, or in device memory where L2 is smaller.
@@ -152,7 +157,7 @@ impl Work {
         memory_bytes: 0.0,
         flight: Flight::of(0.0),
         memory_idle: 0.0,
-        passes: Passes { kernels: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
+        passes: Passes { kernels: 0.0, packs: 0, packed_bytes: 0.0, memory_bytes: 0.0, l2_bytes: 0.0 },
     };
 
     /// Cycles of a k iteration of so many resident tiles on each of so many multiprocessors, and what they wait for.
@@ -267,6 +272,13 @@ pub(super) fn operand_bytes(spec: &GemmSpec, operand: Operand) -> f64 {
     elements * f64::from(operand.dtype(spec).bits()) / 8.0
 }
 
+/// The bytes of an operand that a GEMM reads from device memory at least: of what was packed L2 still has a part.
+pub(super) fn bytes_read(spec: &GemmSpec, operand: Operand, source: Source, device: &Device) -> f64 {
+    let bytes = operand_bytes(spec, operand);
+    let kept = if source == Source::Packed { tuning::PACKED_KEPT * f64::from(device.l2_bytes) } else { 0.0 };
+    (bytes - kept).max(0.0)
+}
+
 /// Bytes of the result.
 pub(super) fn result_bytes(spec: &GemmSpec) -> f64 {
     spec.m as f64 * spec.n as f64 * spec.products() as f64 * f64::from(spec.out.bits()) / 8.0
@@ -360,14 +372,21 @@ pub(super) fn memory(work: &Work, device: &Device) -> f64 {
 
 /// Cycles of the kernels before and after the GEMM's own.
 pub(super) fn passes(work: &Work, device: &Device) -> f64 {
-    let Passes { kernels, memory_bytes, l2_bytes } = work.passes;
+    let Passes { kernels, packs, packed_bytes, memory_bytes, l2_bytes } = work.passes;
+    // A second one works beside the first.
+    let beside = if device.begins_early() { tuning::PACKING_BESIDE } else { tuning::PACKING_LAUNCH };
+    let kernels = kernels + (0..packs).map(|n| if n == 0 { tuning::PACKING_LAUNCH } else { beside }).sum::<f64>();
     // What is written once and read once does not stay in a smaller L2.
     let stays = device.l2_bytes == 0 || l2_bytes <= 2.0 * f64::from(device.l2_bytes);
     let l2_rate = match stays {
         true => tuning::COMBINING_L2_SHARE * device.l2_rate() * f64::from(device.multiprocessors),
         false => tuning::MEMORY_BYTES_PER_CYCLE,
     };
-    kernels * f64::from(device.launch_cycles) + memory_bytes / tuning::MEMORY_BYTES_PER_CYCLE + l2_bytes / l2_rate
+    let packing = packed_bytes / (tuning::PACKING_SHARE * device.memory_bytes_per_cycle());
+    kernels * f64::from(device.launch_cycles)
+        + packing
+        + memory_bytes / tuning::MEMORY_BYTES_PER_CYCLE
+        + l2_bytes / l2_rate
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a kernel asks of its launch as a whole: `launch LOOP min_blocks=N grid_dependency=N l2_prefetch=1`.
+//! What a kernel asks of its launch as a whole: `launch LOOP min_blocks=N grid_dependency=N concurrent=1 l2_prefetch=1`.
 //!
 //! A kernel is a nest of the root. A loop of the nest names it.
 
@@ -32,6 +32,8 @@ pub struct LaunchOptions {
     pub min_blocks: Option<u32>,
     /// Whether the kernel overlaps with the kernels before and after it in the stream.
     pub grid_dependency: Option<GridDependency>,
+    /// Whether the kernel works while the kernels in front of it run, and waits for their end at its own end.
+    pub concurrent: bool,
     /// Before the kernel waits for anything, its blocks prefetch its inputs to L2, each block its share.
     pub l2_prefetch: bool,
 }
@@ -42,6 +44,7 @@ impl LaunchOptions {
         let options = [
             ("min_blocks", self.min_blocks.map(i64::from)),
             ("grid_dependency", self.grid_dependency.map(GridDependency::value)),
+            ("concurrent", self.concurrent.then_some(1)),
             ("l2_prefetch", self.l2_prefetch.then_some(1)),
         ];
         options.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
@@ -52,6 +55,7 @@ impl LaunchOptions {
         LaunchOptions {
             min_blocks: self.min_blocks.or(other.min_blocks),
             grid_dependency: self.grid_dependency.or(other.grid_dependency),
+            concurrent: self.concurrent || other.concurrent,
             l2_prefetch: self.l2_prefetch || other.l2_prefetch,
         }
     }

@@ -314,6 +314,11 @@ impl Steps {
         self.option("grid_dependency", Value::Int(kernels))
     }
 
+    /// Lets the kernel of the launch of the last step work beside the kernels in front of it.
+    pub fn concurrent(&mut self) -> &mut Steps {
+        self.option("concurrent", Value::Int(1))
+    }
+
     /// Lets the kernel of the launch of the last step prefetch its inputs to L2.
     pub fn l2_prefetch(&mut self) -> &mut Steps {
         self.option("l2_prefetch", Value::Int(1))
@@ -448,7 +453,7 @@ mod tests {
         s.copy_with("B_s", CopyKind::CpAsync).through_l1();
         s.pipeline("k0", 4).in_flight(1).specialize(["A_s", "B_s"], "load", 4).registers(40);
         s.rasterize(["i0", "j0"], 8, "tile").pad("C", [("i", 128), ("k", 8)]).made(["A_pad"]);
-        s.skew("C", "i", map()).multiple(8).launch("tile").min_blocks(2).grid_dependency(2).l2_prefetch();
+        s.skew("C", "i", map()).multiple(8).launch("tile").min_blocks(2).grid_dependency(2).concurrent().l2_prefetch();
         s
     }
 

@@ -361,7 +361,7 @@ fn kernel_code(kernel: &LoweredKernel, globals: &[Global<'_>], options: &Options
         launch,
         warps,
         heard: !fast,
-        early: kernel.grid_dependency.is_some(),
+        early: kernel.grid_dependency.is_some() && !kernel.concurrent,
         derived: &kernel.derived,
         maps: &kernel.maps,
     };

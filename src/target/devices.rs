@@ -220,6 +220,11 @@ const V100: Device = Device {
 pub const GPC: i64 = 16;
 
 impl Device {
+    /// Whether a kernel may begin while the one before it in the stream runs (programmatic dependent launch, from compute capability 9.0 on).
+    pub fn begins_early(&self) -> bool {
+        self.sm >= 90
+    }
+
     /// Bytes that L2 gives one multiprocessor in a cycle while all of them read; an estimate for devices without a figure.
     pub fn l2_rate(&self) -> f64 {
         self.l2_bytes_per_cycle.unwrap_or(L2_BYTES_PER_CYCLE)

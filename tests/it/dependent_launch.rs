@@ -10,9 +10,9 @@ use warploom::ir::{Elect, Stmt, Sync, SyncKind};
 use warploom::loom::Schedule;
 use warploom::lower::{Lowered, LoweredKernel, lower, verify};
 use warploom::runtime::Device;
-use warploom::sim::{Mode, Options, integers_with};
+use warploom::sim::{Mode, Options, integers_with, run_ptx};
 use warploom::te::Layout;
-use warploom::{Array, DType, Fault, Target, compile_gemm};
+use warploom::{Array, DType, Fault, Kernels, Target, compile_gemm};
 
 /// A ring of boxes whose kernel begins early, lets the next one begin early, and asks for its input before it waits.
 pub fn early() -> String {
@@ -112,6 +112,91 @@ fn an_access_in_front_of_the_wait_is_found() {
     let mut alone = without;
     alone.func.body.insert(at, Stmt::Elect(Elect { warps: 1, body: vec![wait] }));
     assert_eq!(verify(&alone).unwrap_err().code(), Code::LowerVerify);
+}
+
+/// Two arrays that a third kernel reads: the second copy works beside the first.
+const COPIES: &str = "program copies
+  input A f32[256]
+  input B f32[256]
+  P: P[i 256] f32 = A[i] * 2.0
+  Q: Q[i 256] f32 = B[i] + 1.0
+  C: output C[i 256] f32 = P[i] * Q[i]
+target sm_90
+split i ? 64 -> p0 p1; bind p0 blockIdx.x; bind p1 threadIdx.x
+split Q_i ? 64 -> q0 q1; bind q0 blockIdx.x; bind q1 threadIdx.x
+split C_i ? 64 -> c0 c1; bind c0 blockIdx.x; bind c1 threadIdx.x
+launch c0 grid_dependency=1
+";
+
+fn concurrent() -> String {
+    format!("{COPIES}launch p0 grid_dependency=2\nlaunch q0 grid_dependency=2 concurrent=1\n")
+}
+
+#[test]
+fn a_concurrent_kernel_waits_at_its_end_for_the_one_that_let_it_begin() {
+    let schedule = Schedule::parse(&concurrent()).unwrap();
+    let program = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let places = |kernel: &LoweredKernel, kind| kernel.func.body.iter().position(|s| is(s, &kind));
+    let [p, q, c] = &program.kernels[..] else { panic!("{} kernels", program.kernels.len()) };
+    // The first has waited for the kernels in front of the program before the second may begin.
+    assert_eq!((places(p, SyncKind::GridWait), places(p, SyncKind::GridRelease)), (Some(0), Some(1)));
+    let last = q.func.body.len() - 1;
+    assert_eq!((places(q, SyncKind::GridRelease), places(q, SyncKind::GridWait)), (Some(0), Some(last)));
+    assert_eq!(places(c, SyncKind::GridWait), Some(0));
+    let kernels = compile(&program, &schedule.target).unwrap();
+    assert_eq!(
+        kernels.kernels.iter().map(|k| (k.early, k.concurrent)).collect::<Vec<_>>(),
+        [(true, false), (true, true), (true, false)]
+    );
+    assert!(integers_with(&program, &Options::new(Mode::Integer), 3).is_ok());
+    // A release in front of the wait, and a wait in front of the work, are found.
+    let mut swapped = p.clone();
+    swapped.func.body.swap(0, 1);
+    let mut early = q.clone();
+    let wait = early.func.body.pop().unwrap();
+    let without = early.clone();
+    early.func.body.insert(0, wait);
+    for broken in [&swapped, &early, &without] {
+        assert_eq!(verify(broken).unwrap_err().code(), Code::LowerVerify);
+    }
+    assert!([p, q, c].into_iter().all(|kernel| verify(kernel).is_ok()));
+}
+
+#[test]
+fn ptx_of_a_concurrent_kernel_without_its_wait_is_found() {
+    let schedule = Schedule::parse(&concurrent()).unwrap();
+    let program = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+    let kernels = compile(&program, &schedule.target).unwrap();
+    let run = |kernels: &Kernels| {
+        let array = |n: f64| Array::from_fn(DType::F32, &[256], |i| i as f64 * n).unwrap();
+        let mut args = vec![array(1.0), array(2.0), array(0.0)];
+        let ended = run_ptx(kernels, &Options::new(Mode::Real), &mut args).map_err(|e| e.code().to_string());
+        ended.map(|_| args[2].get(100))
+    };
+    assert_eq!(run(&kernels), Ok(200.0 * 201.0));
+    let entry = kernels.text.find("copies_1").unwrap();
+    let at = entry + kernels.text[entry..].find("griddepcontrol.wait;").unwrap();
+    let mut broken = kernels.clone();
+    broken.text.replace_range(at..at + "griddepcontrol.wait;".len(), "");
+    assert_eq!(run(&broken).unwrap_err(), "ptx.pdl");
+}
+
+#[test]
+fn what_a_concurrent_kernel_needs_is_said() {
+    let no = |steps: &str, message: &str| {
+        let (fault, code, text) = error(&format!("{COPIES}{steps}"));
+        assert_eq!((fault, &*code), (Fault::Input, "lower.concurrent"), "{text}");
+        assert!(text.contains(message), "{text}");
+    };
+    no("launch q0 concurrent=1", "kernel copies_1 does not say that it begins early");
+    no("launch p0 grid_dependency=1 concurrent=1", "no kernel of the program is in front of copies_0");
+    no("launch q0 grid_dependency=1 concurrent=1", "kernel copies_0 in front of it does not let the next kernel begin");
+    no(
+        "launch p0 grid_dependency=1\nlaunch q0 grid_dependency=1 concurrent=1",
+        "kernel copies_0 in front of it does not let the next kernel begin",
+    );
+    let reads = "launch p0 grid_dependency=2\nlaunch q0 grid_dependency=2 concurrent=1\nlaunch c0 concurrent=1";
+    no(reads, "kernel copies_0, beside which it would run, writes P");
 }
 
 #[test]

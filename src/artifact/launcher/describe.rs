@@ -117,6 +117,9 @@ fn launch(kernel: &Kernel) -> String {
     if kernel.early {
         out += ", programmatic dependent launch";
     }
+    if kernel.concurrent {
+        out += ", beside the kernels before it";
+    }
     out
 }
 

@@ -5,7 +5,7 @@ use crate::gemm::operand::WORD;
 use crate::gemm::split::{combining, sharing_out};
 use crate::gemm::tuning;
 use crate::gemm::work::{
-    ACCESS, Flight, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, hidden_launch, mma_cycles, operand_bytes, partly_written,
+    ACCESS, Flight, MMA_DEPTH, MMA_ELEMENTS, Passes, Work, bytes_read, hidden_launch, mma_cycles, partly_written,
     result_bytes,
 };
 use crate::target::{Features, LANES, SCHEDULERS, Target};
@@ -67,7 +67,7 @@ impl Mma {
             resident: self.resident(spec, target),
             memory_bytes: result_bytes(spec) * self.stores_alone(spec, target)
                 + self.partly_written(spec)
-                + Operand::BOTH.into_iter().map(|o| operand_bytes(spec, o) * self.short_rows(spec, o)).sum::<f64>(),
+                + Operand::BOTH.into_iter().map(|o| self.read(spec, o, target)).sum::<f64>(),
             flight: Flight::of(used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0),
             cluster: if self.adds_in_cluster() { self.parts } else { 1 },
             passes: self.passes(spec),
@@ -116,6 +116,11 @@ impl Mma {
             false => 1.0 / o.piece(spec) as f64,
         };
         pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 * loads(o)).sum()
+    }
+
+    /// Bytes of an operand that device memory has to give.
+    fn read(&self, spec: &GemmSpec, operand: Operand, target: &Target) -> f64 {
+        bytes_read(spec, operand, self.routes[operand as usize], &target.device()) * self.short_rows(spec, operand)
     }
 
     /// Rows or columns of a tile that are in C, which move their bytes; what lies beyond is filled in.
@@ -179,8 +184,8 @@ impl Mma {
         let mut out = combining(spec, self.parts, self.combine);
         for operand in Operand::BOTH {
             if self.routes[operand as usize] == Source::Packed {
-                out.kernels += tuning::PACKING_LAUNCH;
-                out.memory_bytes += operand.packing_bytes(spec, self.form.bits(spec));
+                out.packs += 1;
+                out.packed_bytes += operand.packing_bytes(spec, self.form.bits(spec));
             }
         }
         out

@@ -11,7 +11,7 @@
 
 use super::{ClusterLoops, FragmentBuffers, Mma, Operand, OperandForm, epilogue, tiles, up};
 use crate::gemm::tuning;
-use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Work, cycles, mma_cycles};
+use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Work, cycles, memory, mma_cycles};
 use crate::schedule::Steps;
 use crate::target::{Device, Features, LANES, SCHEDULERS, Target};
 use crate::te::GemmSpec;
@@ -162,15 +162,18 @@ impl Mma {
         (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)
     }
 
-    /// By TMA copies where those are faster, which is for large tiles: in the cheapest [`LargeTile`]s.
+    /// By TMA copies where those are faster, which is for large tiles whose MMAs take longer than device memory: in the cheapest [`LargeTile`]s.
+    /// 7937x7185x11 NN of bf16 takes 126 us on an H200 in 96 x 192 by TMA, 71 in 128 x 128 by cp.async (h200-2026-11-29/below.jsonl).
     pub(super) fn with_best_tiles(self, spec: &GemmSpec, target: &Target) -> Mma {
         if !self.is_large() || Operand::BOTH.into_iter().any(|operand| self.copies_pieces(spec, operand)) {
             return self;
         }
         let device = target.device();
+        let moved = memory(&self.work(spec, target), &device);
         let fitting = LargeTile::all(spec).into_iter().filter_map(|tile| {
             Some((cycles(&tile.work(spec, &device), &device), self.with_large_tile(tile, spec, target)?))
         });
+        let fitting = fitting.filter(|(cycles, _)| *cycles >= moved);
         fitting.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(self, |(_, m)| m)
     }
 

@@ -146,8 +146,8 @@ impl Pipelined {
         let [bm, bn] = self.block();
         let mut passes = combining(spec, self.parts, Combine::Kernel);
         for operand in Operand::BOTH.into_iter().filter(|operand| self.routes[*operand as usize] == Route::Packed) {
-            passes.kernels += tuning::PACKING_LAUNCH;
-            passes.memory_bytes += operand.packing_bytes(spec, 32);
+            passes.packs += 1;
+            passes.packed_bytes += operand.packing_bytes(spec, 32);
         }
         let warps = (self.threads() / LANES) as f64;
         let [rows, columns] = self.vectors.map(|v| v as f64);

@@ -5,7 +5,7 @@ use crate::gemm::Mma;
 use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out, staged_bytes, stages_parts};
 use crate::gemm::tiles::WARPGROUP;
 use crate::gemm::tuning;
-use crate::gemm::work::{Flight, Passes, Work, cycles, memory, operand_bytes, passes, result_bytes};
+use crate::gemm::work::{Flight, Passes, Work, bytes_read, cycles, memory, operand_bytes, passes, result_bytes};
 use crate::target::{LANES, REGISTERS_PER_SM, Target};
 use crate::te::GemmSpec;
 
@@ -143,7 +143,7 @@ impl Wgmma {
             tiles: self.blocks(spec),
             launch: tuning::WGMMA_LAUNCH,
             prologue: tuning::WGMMA_PROLOGUE + self.cluster_ends(),
-            memory_bytes: self.stored_bytes(spec) + self.operand_reads(spec),
+            memory_bytes: self.stored_bytes(spec) + self.operand_reads(spec, target),
             memory_share: tuning::MEMORY_SHARE / (self.of_shared_reads(spec) * self.of_lines(spec)),
             flight: self.flight(spec),
             memory_idle: self.memory_idle(spec, target),
@@ -366,11 +366,12 @@ impl Wgmma {
     }
 
     /// Bytes of both operands; an operand that several blocks read counts for more.
-    fn operand_reads(&self, spec: &GemmSpec) -> f64 {
+    fn operand_reads(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let one = |operand: Operand| {
             let across = operand.other();
             let blocks = up(across.rows(spec), self.stage_tile()[across as usize] * self.cluster[across as usize]);
-            operand_bytes(spec, operand) * (1.0 + tuning::READ_AGAIN * (1.0 - 1.0 / blocks as f64))
+            let bytes = bytes_read(spec, operand, self.routes[operand as usize], &target.device());
+            bytes * (1.0 + tuning::READ_AGAIN * (1.0 - 1.0 / blocks as f64))
         };
         Operand::BOTH.into_iter().map(one).sum()
     }
@@ -423,9 +424,8 @@ impl Wgmma {
     /// Cycles of the kernels that pack the operands.
     fn packing(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let packed = Operand::BOTH.into_iter().filter(|o| self.routes[*o as usize] == Source::Packed);
-        let memory_bytes = packed.clone().map(|o| o.packing_bytes(spec, spec.a.bits().into())).sum();
-        let kernels = tuning::PACKING_LAUNCH * packed.count() as f64;
-        let own = Passes { kernels, memory_bytes, ..Passes::default() };
+        let packed_bytes = packed.clone().map(|o| o.packing_bytes(spec, spec.a.bits().into())).sum();
+        let own = Passes { packs: packed.count(), packed_bytes, ..Passes::default() };
         passes(&Work { passes: own, ..Work::NONE }, &target.device())
     }
 

@@ -51,6 +51,10 @@ pub struct LoweredKernel {
     pub min_blocks: Option<u32>,
     /// How it overlaps with the kernels before and after it in the stream, if stated.
     pub grid_dependency: Option<GridDependency>,
+    /// Whether it works beside the kernels in front of it, and waits for their end at its own end.
+    pub concurrent: bool,
+    /// Whether the next kernel is concurrent: it may begin once each block of this one has waited.
+    pub precedes_concurrent: bool,
     /// Whether its blocks prefetch the inputs of its TMA loads to L2 before they wait for anything.
     pub l2_prefetch: bool,
     /// Tensor maps; [`crate::ir::BulkCopy::map`] is the position.
@@ -118,6 +122,8 @@ impl LoweredKernel {
             uniform_warp: None,
             min_blocks: None,
             grid_dependency: None,
+            concurrent: false,
+            precedes_concurrent: false,
             l2_prefetch: false,
             maps: Vec::new(),
             workspace: Vec::new(),

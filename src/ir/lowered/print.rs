@@ -42,6 +42,9 @@ fn launch(kernel: &LoweredKernel) -> String {
     if kernel.grid_dependency.is_some() {
         head.push_str(", programmatic dependent launch");
     }
+    if kernel.concurrent {
+        head.push_str(", beside the kernels before it");
+    }
     head
 }
 

@@ -102,15 +102,26 @@ impl Check<'_> {
         if all == first { Ok(()) } else { Err(self.broken("a relaxed cluster barrier has memory accesses before it")) }
     }
 
-    /// A kernel that may begin early waits once, all of it, before it touches any memory.
+    /// A kernel that may begin early waits once, all of it: before it touches any memory, or at its end where it works beside those in front
+    /// of it. One that such a kernel follows lets it begin behind its own wait.
     fn waits(&self) -> Result<()> {
         let is_wait = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridWait, .. }));
-        let (body, mut all) = (&self.kernel.func.body, 0);
+        let is_release = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridRelease, .. }));
+        let (kernel, body, mut all) = (self.kernel, &self.kernel.func.body, 0);
         visit::walk(body, &mut |s| all += usize::from(is_wait(s)));
-        let first = body.iter().position(is_wait).filter(|n| !touches(&body[..*n]));
-        match (self.kernel.grid_dependency.is_some(), all, first) {
-            (false, 0, _) | (true, 1, Some(_)) => Ok(()),
-            _ => Err(self.broken("a kernel with programmatic dependent launch does not wait first")),
+        let at = body.iter().position(is_wait);
+        let in_place = |n: usize| if kernel.concurrent { n + 1 == body.len() } else { !touches(&body[..n]) };
+        match (kernel.grid_dependency.is_some(), all, at.filter(|n| in_place(*n))) {
+            (false, 0, _) | (true, 1, Some(_)) => {}
+            _ if kernel.concurrent => {
+                return Err(self.broken("a kernel beside those in front of it does not wait at its end"));
+            }
+            _ => return Err(self.broken("a kernel with programmatic dependent launch does not wait first")),
+        }
+        let before = body.iter().position(is_release).is_some_and(|release| Some(release) < at);
+        match kernel.precedes_concurrent && !kernel.concurrent && before {
+            true => Err(self.broken("a kernel lets one that works beside it begin before it has waited itself")),
+            false => Ok(()),
         }
     }
 

@@ -2,21 +2,62 @@
 
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
-use crate::ir::{BufferId, Func, LaunchOptions, Scope, Stmt, visit};
+use crate::ir::{BufferId, Func, GridDependency, LaunchOptions, Scope, Stmt, visit};
 
 /// One kernel per statement of the root.
 pub fn split(func: &Func) -> Result<Vec<LoweredKernel>> {
     check_handovers(func)?;
     let several = func.body.len() > 1;
-    Ok(func
-        .body
-        .iter()
-        .enumerate()
-        .map(|(i, nest)| {
-            let name = if several { format!("{}_{i}", func.name) } else { func.name.clone() };
-            kernel_of(func, name, nest.clone())
-        })
-        .collect())
+    let named = |(i, nest): (usize, &Stmt)| {
+        let name = if several { format!("{}_{i}", func.name) } else { func.name.clone() };
+        kernel_of(func, name, nest.clone())
+    };
+    let mut kernels: Vec<LoweredKernel> = func.body.iter().enumerate().map(named).collect();
+    for i in 0..kernels.len() {
+        if kernels[i].concurrent {
+            check_concurrent(func, &kernels[..i], &kernels[i], &func.body[i])?;
+            kernels[i - 1].precedes_concurrent = true;
+        }
+    }
+    Ok(kernels)
+}
+
+/// A kernel that works beside those in front of it waits for them at its end. The one in front lets it begin, and none of those that may still
+/// run writes what it accesses, or accesses what it writes.
+fn check_concurrent(func: &Func, before: &[LoweredKernel], kernel: &LoweredKernel, nest: &Stmt) -> Result<()> {
+    let launch = func.launches_of(nest).into_iter().find(|launch| launch.options.concurrent);
+    let step = launch.map_or_else(String::new, |launch| launch.text(func));
+    let no = |what: String| Error::input(Code::LowerConcurrent, format!("{step}: {what}")).of_step(step.clone());
+    if kernel.grid_dependency.is_none() {
+        return Err(no(format!("kernel {} does not say that it begins early", kernel.func.name))
+            .help("state grid_dependency=1, too"));
+    }
+    let Some(first) = before.iter().rposition(|other| !other.concurrent) else {
+        return Err(
+            no(format!("no kernel of the program is in front of {}", kernel.func.name)).help("remove `concurrent=1`")
+        );
+    };
+    if let Some(last) = before.last().filter(|last| last.grid_dependency != Some(GridDependency::Releases)) {
+        return Err(no(format!("kernel {} in front of it does not let the next kernel begin", last.func.name))
+            .help("give that kernel grid_dependency=2"));
+    }
+    let accessed = |kernel: &LoweredKernel| [visit::reads(&kernel.func.body), visit::writes(&kernel.func.body)];
+    let [reads, writes] = accessed(kernel);
+    for other in &before[first..] {
+        let [others, written] = accessed(other);
+        let meets = |id: &&BufferId| {
+            written.contains(id) && (reads.contains(id) || writes.contains(id))
+                || others.contains(id) && writes.contains(id)
+        };
+        if let Some(id) = others.iter().chain(&written).find(meets) {
+            let name = &func.buffer(*id).name;
+            let who = if written.contains(id) { "writes" } else { "reads" };
+            return Err(no(format!("kernel {}, beside which it would run, {who} {name}", other.func.name))
+                .about_buffer(name)
+                .help("remove `concurrent=1`: the kernel then waits before its first access"));
+        }
+    }
+    Ok(())
 }
 
 /// Only global memory outlives a kernel.
@@ -62,6 +103,7 @@ fn kernel_of(func: &Func, name: String, nest: Stmt) -> LoweredKernel {
     LoweredKernel {
         min_blocks: options.min_blocks,
         grid_dependency: options.grid_dependency,
+        concurrent: options.concurrent,
         l2_prefetch: options.l2_prefetch,
         workspace,
         ..LoweredKernel::new(func)

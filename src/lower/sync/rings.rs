@@ -96,11 +96,20 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         let release = SyncKind::GridRelease.because("PDL: the next kernel may begin");
         let wait =
             SyncKind::GridWait.because("PDL: writes of the previous kernels are visible, their reads are complete");
-        let release = (how == GridDependency::Releases).then_some(release);
-        kernel.func.body.insert(fetched.end, Stmt::Sync(wait));
-        kernel.func.body.splice(fetched.start..fetched.start, release.map(Stmt::Sync));
+        let release = (how == GridDependency::Releases).then_some(Stmt::Sync(release));
+        // A kernel that works beside this one does not wait for the kernels before, so this one has waited for them.
+        let mut released = fetched.start;
+        if !kernel.concurrent {
+            kernel.func.body.insert(fetched.end, Stmt::Sync(wait));
+            released = if kernel.precedes_concurrent { fetched.end + 1 } else { released };
+        }
+        kernel.func.body.splice(released..released, release);
     }
     end(kernel);
+    if kernel.concurrent {
+        let wait = SyncKind::GridWait.because("PDL: whoever waits for this kernel finds those in front of it complete");
+        kernel.func.body.push(Stmt::Sync(wait));
+    }
     Ok(())
 }
 

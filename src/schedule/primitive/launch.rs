@@ -1,8 +1,10 @@
-//! `launch LOOP [min_blocks=N] [grid_dependency=N] [l2_prefetch=1]`: how the kernel of LOOP is compiled and launched.
+//! `launch LOOP [min_blocks=N] [grid_dependency=N] [concurrent=1] [l2_prefetch=1]`: how the kernel of LOOP is compiled and launched.
 //!
 //! `min_blocks` is the number of resident blocks per multiprocessor that registers are allocated for. With `grid_dependency=1` the
 //! kernel may begin while the previous kernel in the stream runs, and waits for it before its first access to global memory; with 2
-//! the next kernel may begin early, too. With `l2_prefetch=1` the kernel prefetches its inputs to L2 before it waits.
+//! the next kernel may begin early, too. With `concurrent=1` it waits behind its last access instead, so it works beside the kernels in front
+//! of it, which have no array in common with it that one of them writes. With `l2_prefetch=1` the kernel prefetches its inputs to L2 before
+//! it waits.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
@@ -22,9 +24,10 @@ use crate::schedule::Args;
 use crate::schedule::find::{loop_, refuse};
 
 /// The options with the values that each takes.
-pub const OPTIONS: [(&str, std::ops::RangeInclusive<i64>, &str); 3] = [
+pub const OPTIONS: [(&str, std::ops::RangeInclusive<i64>, &str); 4] = [
     ("min_blocks", 1..=32, "1 to 32"),
     ("grid_dependency", 1..=2, "1 (this kernel begins early) or 2 (the next kernel, too)"),
+    ("concurrent", 1..=1, "1"),
     ("l2_prefetch", 1..=1, "1"),
 ];
 
@@ -42,10 +45,11 @@ pub static PRIMITIVE: Primitive = Primitive {
         Parameter::place("loop", ParamKind::Loop),
         Parameter::option("min_blocks", ParamKind::Int),
         Parameter::option("grid_dependency", ParamKind::Int),
+        Parameter::option("concurrent", ParamKind::Int),
         Parameter::option("l2_prefetch", ParamKind::Int),
     ],
     requires: &[
-        "at least one value is stated, and each is in its range: min_blocks 1..=32, grid_dependency 1 or 2, l2_prefetch 1",
+        "at least one value is stated, and each is in its range: min_blocks 1..=32, grid_dependency 1 or 2, concurrent 1, l2_prefetch 1",
         "no other `launch` of the same kernel states the value",
         "LOOP names the kernel: no later step replaces LOOP",
     ],
@@ -66,6 +70,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             1 => GridDependency::Waits,
             _ => GridDependency::Releases,
         }),
+        concurrent: args.find_int("concurrent").is_some(),
         l2_prefetch: args.find_int("l2_prefetch").is_some(),
     };
     if options == LaunchOptions::default() {
@@ -121,7 +126,7 @@ mod tests {
         let text = steps("vec_add 8", "launch i min_blocks=2; launch i l2_prefetch=1 grid_dependency=1");
         let lines = "  launch i min_blocks=2\n  launch i grid_dependency=1 l2_prefetch=1\n  for i in 0..8\n";
         assert!(text.contains(lines), "{text}");
-        let func = apply("vec_add 8", "launch i min_blocks=2 grid_dependency=2 l2_prefetch=1").unwrap();
+        let func = apply("vec_add 8", "launch i min_blocks=2 grid_dependency=2 concurrent=1 l2_prefetch=1").unwrap();
         let stated: Vec<&str> = func.launches[0].options.stated().into_iter().map(|(name, _)| name).collect();
         assert_eq!(stated, OPTIONS.map(|(name, ..)| name));
         assert_eq!(stated, PRIMITIVE.signature[1..].iter().map(|p| p.name).collect::<Vec<_>>());

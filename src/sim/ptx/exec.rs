@@ -206,8 +206,8 @@ impl Warp {
                 }
                 Flow::End => {
                     self.groups[group].pc = pc as u32 + 1;
-                    self.end(group, active);
-                    return Ok(());
+                    let ended = self.ends(world, active).map(|()| self.end(group, active));
+                    return ended.map_err(|trap| Halt { trap, pc });
                 }
                 Flow::Part { taken, to } => {
                     self.groups[group].pc = pc as u32;
@@ -221,6 +221,16 @@ impl Warp {
                 return Ok(());
             }
         }
+    }
+
+    /// Threads of a kernel that works beside those in front of it end behind their wait.
+    fn ends(&self, world: &World, lanes: u32) -> Result<(), Trap> {
+        let early = lanes & !self.waited;
+        if !world.concurrent || early == 0 {
+            return Ok(());
+        }
+        let message = "a thread ends without griddepcontrol.wait, and its kernel works beside those in front of it";
+        Err(Trap::lane(error::Code::PtxPdl, early.trailing_zeros() as usize, message))
     }
 
     /// Runs an operation for the lanes of a mask; `all` are those of the group.

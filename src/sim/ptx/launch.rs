@@ -173,7 +173,7 @@ fn launch(
     (world.block, world.cluster) = (kernel.block, kernel.cluster);
     world.grid = launched(kernel, options.policy);
     world.shared_bytes = kernel.shared_bytes;
-    world.early = kernel.early;
+    (world.early, world.concurrent) = (kernel.early && !kernel.concurrent, kernel.concurrent);
     world.landing = Landing::of(options.policy);
     world.memories.truncate(world.buffers);
     for rank in 0..world.blocks() {

@@ -131,6 +131,8 @@ pub(in crate::sim::ptx) struct World {
     pub trace: Option<Trace>,
     /// The kernel may have begun before the one in front of it ended.
     pub early: bool,
+    /// It works beside the kernels in front of it, and waits for them before it ends.
+    pub concurrent: bool,
 }
 
 impl World {
@@ -159,6 +161,7 @@ impl World {
             progress: 0,
             trace: None,
             early: false,
+            concurrent: false,
         }
     }
 

@@ -17,7 +17,7 @@ syntax match loomStorageType '[[:alnum:]_.]\@1<!\%(bf16\|bool\|e4m3\|e5m2\|tf32\
 highlight default link loomStorageType Type
 syntax match loomSupportFunction '[[:alnum:]_.]\@1<!\%(argmax\|argmin\|select\|log1p\|rsqrt\|exp2\|log2\|sqrt\|tanh\|abs\|cos\|erf\|exp\|log\|max\|min\|pow\|sin\|sum\)\>'
 highlight default link loomSupportFunction Function
-syntax match loomVariableParameterOption '[[:alnum:]_.]\@1<!\%(grid_dependency\|l2_prefetch\|min_blocks\|in_flight\|multicast\|multiple\|stages\|cache\|group\|warps\|regs\|as\|by\|k\|m\|n\)\ze='
+syntax match loomVariableParameterOption '[[:alnum:]_.]\@1<!\%(grid_dependency\|l2_prefetch\|concurrent\|min_blocks\|in_flight\|multicast\|multiple\|stages\|cache\|group\|warps\|regs\|as\|by\|k\|m\|n\)\ze='
 highlight default link loomVariableParameterOption PreProc
 syntax match loomSupportTypeInstruction '\<\%(wmma_xor\|wmma\|wgmma_rs\|wgmma\|stmatrix\|movmatrix\|mma_xor\|mma\|ldmatrix\)\.[[:alnum:]_.]\+'
 highlight default link loomSupportTypeInstruction Special
