@@ -262,8 +262,8 @@ pub(super) const FURTHER_LINE: f64 = 0.015;
 /// the fit of wgmma is alike.
 pub(super) const ARRIVING_BYTES: f64 = 70.0;
 pub(super) const SPLIT_SECTORS: f64 = 1.25;
-/// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and cycles
-/// behind a tile of the latter for each byte of a result (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl). s8 NT 8192^3 with
+/// Cycles between two stages in which no MMA runs, with warpgroups in ping-pong and cooperative ones of 128 x 256, and bytes
+/// of C that the latter store in a cycle behind a tile (h200-2026-11-22/hopper/turns.jsonl, h200-2026-11-23/turns_variants.jsonl). s8 NT 8192^3 with
 /// results of 32 bits takes 1.16 million cycles on an H200 in 16 waves of 128 x 256, which are 1.05 million of MMAs: 4400 a tile besides the bubbles.
 pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
 /// The share of the bytes from L2 that warpgroups in ping-pong reach: 52 of 61 a cycle. On an H100 ping-pong takes 0.91 to 1.02 times as long as
@@ -272,7 +272,7 @@ pub(super) const PINGPONG_BUBBLE: f64 = 27.0;
 /// measurements (h100-2026-11-28).
 pub(super) const PINGPONG_L2_SHARE: f64 = 52.0 / 61.0;
 pub(super) const COOPERATIVE_BUBBLE: f64 = 40.0;
-pub(super) const COOPERATIVE_EPILOGUE: f64 = 1000.0;
+pub(super) const COOPERATIVE_STORE_BYTES: f64 = 128.0 * 256.0 / 1000.0;
 /// Cycles from the last wgmma of a stage to the first of the next besides the additions of partial sums: the wait, the barrier of the next
 /// stage, and the descriptors. An estimate.
 pub(super) const PROMOTION_LATENCY: f64 = 100.0;

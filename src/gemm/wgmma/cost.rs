@@ -297,7 +297,9 @@ impl Wgmma {
     /// H100, the library 197 (no record was kept).
     pub(super) fn mma_cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let work = self.work(spec, target);
-        let epilogue = if self.pingpong { 0.0 } else { tuning::COOPERATIVE_EPILOGUE * bytes(spec.out) as f64 };
+        let [m, n] = self.block;
+        let stored = (m * n * bytes(spec.out)) as f64 / tuning::COOPERATIVE_STORE_BYTES;
+        let epilogue = if self.pingpong { 0.0 } else { stored };
         let bubble = if self.pingpong { work.bubble } else { tuning::COOPERATIVE_BUBBLE };
         let device = target.device();
         let Work { mma, iterations, tiles, l2_share, .. } = work;
