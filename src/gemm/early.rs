@@ -8,10 +8,11 @@
 //! (255x1792x83 TT of f32: 5.75 and 5.38). Of 46 schedules whose kernels let no other begin beside them, none takes more than 1.006 times as long
 //! with it (h100-2026-11-27/early.md).
 
-use crate::ir::{Axis, Func, GridDependency, LoopKind, Stmt, Var, visit};
+use crate::ir::{Axis, Func, GridDependency, LoopKind, Stmt, Var, conflict, visit};
 use crate::loom::Schedule;
 use crate::schedule::{Step, Steps};
 use crate::target::Features;
+use std::slice::from_ref;
 
 /// The schedule whose kernels all begin early, where its chip knows how. `func` is the program behind its steps.
 pub(super) fn begin_early(mut schedule: Schedule, func: &Func) -> Schedule {
@@ -54,8 +55,10 @@ fn concurrent(func: &Func) -> Vec<bool> {
     let (mut all, mut first) = (Vec::new(), 0);
     for (n, nest) in func.body.iter().enumerate() {
         let is_let = n > 0 && stated(func, n - 1) != Some(GridDependency::Waits) && blocks(nest).is_some();
-        let is_concurrent =
-            is_let && func.body[first..n].iter().all(|other| blocks(other).is_some() && are_apart(other, nest));
+        let is_concurrent = is_let
+            && func.body[first..n]
+                .iter()
+                .all(|other| blocks(other).is_some() && conflict(from_ref(other), from_ref(nest)).is_none());
         if !is_concurrent {
             first = n;
         }
@@ -64,19 +67,9 @@ fn concurrent(func: &Func) -> Vec<bool> {
     all
 }
 
-/// Whether neither of two kernels writes what the other one accesses.
-fn are_apart(one: &Stmt, other: &Stmt) -> bool {
-    let [one, other] = [one, other].map(std::slice::from_ref);
-    let meets = |writer: &[Stmt], other: &[Stmt]| {
-        let accessed = [visit::reads(other), visit::writes(other)].concat();
-        visit::writes(writer).iter().any(|id| accessed.contains(id))
-    };
-    !meets(one, other) && !meets(other, one)
-}
-
 /// The loop over blocks in x, which names a kernel.
 fn blocks(nest: &Stmt) -> Option<Var> {
-    let loops = visit::loops(std::slice::from_ref(nest));
+    let loops = visit::loops(from_ref(nest));
     loops.into_iter().find(|l| matches!(l.kind, LoopKind::Bound { axis: Axis::BlockX, .. })).map(|l| l.var)
 }
 

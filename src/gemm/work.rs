@@ -94,9 +94,9 @@ impl Flight {
 /// The kernels before and after a GEMM's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Passes {
-    /// How many, without those that pack.
+    /// Kernels other than those that pack.
     pub kernels: f64,
-    /// How many pack an operand.
+    /// Kernels that pack an operand.
     pub packs: usize,
     /// Bytes that these read and write in device memory.
     pub packed_bytes: f64,

@@ -2,7 +2,7 @@
 //!
 //! A kernel is a nest of the root. A loop of the nest names it.
 
-use super::{Func, Stmt, Var, visit};
+use super::{BufferId, Func, Stmt, Var, visit};
 
 /// How a kernel overlaps with the kernels before and after it in the stream (programmatic dependent launch).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -76,6 +76,15 @@ impl Launch {
         let values = self.options.stated().into_iter().map(|(name, value)| format!(" {name}={value}"));
         format!("launch {}{}", func.var_name(self.of), values.collect::<String>())
     }
+}
+
+/// A buffer for which two kernels must run one after the other: one of them writes it, and the other one reads or writes it.
+pub fn conflict(one: &[Stmt], other: &[Stmt]) -> Option<BufferId> {
+    let of = |writer: &[Stmt], other: &[Stmt]| {
+        let accessed = [visit::reads(other), visit::writes(other)].concat();
+        visit::writes(writer).into_iter().find(|id| accessed.contains(id))
+    };
+    of(one, other).or_else(|| of(other, one))
 }
 
 impl Func {

@@ -79,7 +79,7 @@ pub use call::{Call, Descriptor, Held, Operand};
 pub use dynamic::DynamicSize;
 pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;
-pub use launch::{GridDependency, Launch, LaunchOptions};
+pub use launch::{GridDependency, Launch, LaunchOptions, conflict};
 pub use stmt::{
     Axis, BindMode, Block, BlockId, CopyKind, CopyWith, For, If, Iter, IterKind, LoopCode, LoopKind, Note, Peers,
     Pipeline, Raster, Remote, Role, RoleId, Stmt, Store, Tensorize,

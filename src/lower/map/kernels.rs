@@ -2,7 +2,7 @@
 
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::LoweredKernel;
-use crate::ir::{BufferId, Func, GridDependency, LaunchOptions, Scope, Stmt, visit};
+use crate::ir::{BufferId, Func, GridDependency, LaunchOptions, Scope, Stmt, conflict, visit};
 
 /// One kernel per statement of the root.
 pub fn split(func: &Func) -> Result<Vec<LoweredKernel>> {
@@ -22,8 +22,8 @@ pub fn split(func: &Func) -> Result<Vec<LoweredKernel>> {
     Ok(kernels)
 }
 
-/// A kernel that works beside those in front of it waits for them at its end. The one in front lets it begin, and none of those that may still
-/// run writes what it accesses, or accesses what it writes.
+/// Checks a concurrent kernel, which waits for the kernels in front of it at its end: the previous kernel must release it, and it must have no
+/// [`conflict`] with a kernel that may still run.
 fn check_concurrent(func: &Func, before: &[LoweredKernel], kernel: &LoweredKernel, nest: &Stmt) -> Result<()> {
     let launch = func.launches_of(nest).into_iter().find(|launch| launch.options.concurrent);
     let step = launch.map_or_else(String::new, |launch| launch.text(func));
@@ -41,17 +41,10 @@ fn check_concurrent(func: &Func, before: &[LoweredKernel], kernel: &LoweredKerne
         return Err(no(format!("kernel {} in front of it does not let the next kernel begin", last.func.name))
             .help("give that kernel grid_dependency=2"));
     }
-    let accessed = |kernel: &LoweredKernel| [visit::reads(&kernel.func.body), visit::writes(&kernel.func.body)];
-    let [reads, writes] = accessed(kernel);
     for other in &before[first..] {
-        let [others, written] = accessed(other);
-        let meets = |id: &&BufferId| {
-            written.contains(id) && (reads.contains(id) || writes.contains(id))
-                || others.contains(id) && writes.contains(id)
-        };
-        if let Some(id) = others.iter().chain(&written).find(meets) {
-            let name = &func.buffer(*id).name;
-            let who = if written.contains(id) { "writes" } else { "reads" };
+        if let Some(id) = conflict(&other.func.body, &kernel.func.body) {
+            let name = &func.buffer(id).name;
+            let who = if visit::writes(&other.func.body).contains(&id) { "writes" } else { "reads" };
             return Err(no(format!("kernel {}, beside which it would run, {who} {name}", other.func.name))
                 .about_buffer(name)
                 .help("remove `concurrent=1`: the kernel then waits before its first access"));
