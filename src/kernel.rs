@@ -480,7 +480,7 @@ pub struct Kernel {
     /// (griddepcontrol.wait): it can be launched with programmatic stream serialization.
     #[serde(rename = "pdl")]
     pub early: bool,
-    /// Whether it waits for that end behind its last access, as it works beside the kernels of the program in front of it.
+    /// Whether it runs concurrently with the preceding kernels of the program: it waits for their end after its last access.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub concurrent: bool,
     /// Where the number of blocks in x, y or z follows from a dynamic size; `grid` has the largest.

@@ -119,7 +119,7 @@ pub fn on_gpu(args: &BenchArgs, entries: &[Entry], device: &Device) -> Result<Ex
     }
     bar.finish_and_clear();
     let (groups, table) = (groups(&rows), table(&rows, &device.info().name));
-    let (refused, by_floor) = (refused(&rows), refused_by_floor(&rows));
+    let (refused, by_floor) = (refused(&rows, Drawn::of_nearest), refused(&rows, Drawn::of_nearest_floor));
     show::put(&table);
     if let Some(name) = &args.out {
         let record = serde_json::json!({
@@ -278,16 +278,9 @@ fn groups(rows: &[Drawn]) -> Vec<Reached> {
     out.into_iter().flatten().collect()
 }
 
-/// What the rows that the library refuses reach of our own speed at the nearest aligned size.
-fn refused(rows: &[Drawn]) -> Option<Reached> {
-    let ratios = rows.iter().filter_map(Drawn::of_nearest).collect();
-    Reached::against(WANTED_OF_NEAREST, "refused by the library", ratios)
-}
-
-/// The same by their floors.
-fn refused_by_floor(rows: &[Drawn]) -> Option<Reached> {
-    let ratios = rows.iter().filter_map(Drawn::of_nearest_floor).collect();
-    Reached::against(WANTED_OF_NEAREST, "refused by the library", ratios)
+/// What the rows that the library refuses reach of our own speed at the nearest aligned size, by one measure of speed.
+fn refused(rows: &[Drawn], reached: fn(&Drawn) -> Option<f64>) -> Option<Reached> {
+    Reached::against(WANTED_OF_NEAREST, "refused by the library", rows.iter().filter_map(reached).collect())
 }
 
 /// What the groups reach, then the rows by their ratio, the slowest first; those without a ratio come last.
@@ -298,14 +291,14 @@ fn table(rows: &[Drawn], device: &str) -> String {
     for Reached { rows, count, mean, fifth, below, least, .. } in groups(rows) {
         out.push_str(&format!("| {rows} | {count} | {mean:.3} | {fifth:.3} | {:.0} % | {least:.3} |\n", below * 100.0));
     }
-    if let Some(Reached { rows, count, mean, fifth, wanted, below, least }) = refused(rows) {
+    if let Some(Reached { rows, count, mean, fifth, wanted, below, least }) = refused(rows, Drawn::of_nearest) {
         out.push_str(&format!(
             "\n{count} unaligned rows {rows} reach {mean:.3} of our speed at the nearest aligned size at the geometric mean, \
              {fifth:.3} at the 5th percentile, {least:.3} at least; {:.0} % are below {wanted:.2}.\n",
             below * 100.0
         ));
     }
-    if let Some(Reached { mean, fifth, wanted, below, least, .. }) = refused_by_floor(rows) {
+    if let Some(Reached { mean, fifth, wanted, below, least, .. }) = refused(rows, Drawn::of_nearest_floor) {
         out.push_str(&format!(
             "By the shares of their floors, the time that bytes and operations take at least: {mean:.3}, {fifth:.3}, {least:.3}; {:.0} % are below {wanted:.2}.\n",
             below * 100.0
@@ -456,7 +449,7 @@ mod tests {
             drawn
         };
         let rows = [row("f16 NN 8x8x8", 1.5), beside(2.0), beside(1.25)];
-        let reached = refused(&rows).unwrap();
+        let reached = refused(&rows, Drawn::of_nearest).unwrap();
         assert_eq!((reached.count, reached.least, reached.below, reached.wanted), (2, 0.5, 0.5, 0.7));
         let table = table(&rows, "a GPU");
         let said = [
@@ -468,7 +461,7 @@ mod tests {
             "no algorithm; 0.800 of our speed at s8 NN 16x16x16 |",
         ];
         assert!(said.iter().all(|part| table.contains(part)), "{table}");
-        assert_eq!(refused(&rows[..1]), None);
+        assert_eq!(refused(&rows[..1], Drawn::of_nearest), None);
     }
 
     #[test]

@@ -104,7 +104,7 @@ fn line_of(kernel: &Kernel, variant: &Variant, out: &mut String) {
     let flags = [
         (kernel.persistent, ", persistent"),
         (kernel.early, ", may start early (PDL)"),
-        (kernel.concurrent, ", beside the kernels before it"),
+        (kernel.concurrent, ", concurrent with preceding kernels"),
     ];
     flags.iter().filter(|(is, _)| *is).for_each(|(_, words)| out.push_str(words));
     let params = kernel.params.iter().map(|param| name_of(param, variant)).collect::<Vec<_>>();

@@ -86,8 +86,8 @@ fn compared(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
     varied(first, all.into_iter().filter(|ranked| ranked.recipe != first).collect())
 }
 
-/// The first, then always the one with fewest cycles, of which one counts more for each recipe before it that it is like: what the model is wrong
-/// about it is wrong about in alike recipes.
+/// The first candidate, then in each step the one with the fewest cycles, weighted by its [likeness](Recipe::likeness) to those before it: the model's
+/// errors are alike for alike recipes.
 fn varied(first: Recipe, all: Vec<Ranked>) -> Vec<Recipe> {
     let mut left: Vec<(f64, Ranked)> = all.into_iter().map(|ranked| (1.0, ranked)).collect();
     let mut out = vec![first];

@@ -1,9 +1,9 @@
 //! Programmatic dependent launch (PDL) of every kernel of a recommended schedule.
 //!
 //! A recipe says where the next kernel may begin beside one of its own (`grid_dependency=2`). All others get `grid_dependency=1` here, which
-//! places no block before the blocks of the previous kernel have left, and hides a part of the launch. A kernel that has no data in common with those in
-//! front of it, such as one that packs the second operand, works beside them (`concurrent=1`): 40 products with two packed operands are 1.09 times as
-//! fast so on an H200 (h200-2026-11-29/concurrent.jsonl). In graphs of launches on an H100
+//! places no block before the blocks of the previous kernel have left, and hides a part of the launch. A kernel that shares no data with the
+//! preceding kernels runs concurrently with them (`concurrent=1`), such as the kernel that packs the second operand: 40 GEMMs with two packed operands
+//! are 1.09 times as fast on an H200 (h200-2026-11-29/concurrent.jsonl). In graphs of launches on an H100
 //! products with kernels that pack or add parts up take 0.2 to 0.7 us less (552x896x38 TN of s8: 5.48 us, so 4.80), others up to 0.4
 //! (255x1792x83 TT of f32: 5.75 and 5.38). Of 46 schedules whose kernels let no other begin beside them, none takes more than 1.006 times as long
 //! with it (h100-2026-11-27/early.md).
@@ -49,8 +49,7 @@ fn stated(func: &Func, kernel: usize) -> Option<GridDependency> {
     func.launches_of(&func.body[kernel]).into_iter().find_map(|launch| launch.options.grid_dependency)
 }
 
-/// Of each kernel whether it may work beside those in front of it: none of these that may still run writes what it accesses, or accesses what it
-/// writes.
+/// Whether each kernel may run concurrently with the preceding kernels: it has no [`conflict`] with a kernel that may still run.
 fn concurrent(func: &Func) -> Vec<bool> {
     let (mut all, mut first) = (Vec::new(), 0);
     for (n, nest) in func.body.iter().enumerate() {
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn two_operands_are_packed_beside_each_other() {
+    fn two_operands_are_packed_concurrently() {
         let concurrent = |[m, n, k]: [i64; 3], dtype, layout, target: &Target| {
             let schedule = recommend(&Gemm::new(m, n, k).of(dtype).layout(layout), target).unwrap();
             let kernels = lower(&schedule.scheduled().unwrap(), target).unwrap().kernels;
@@ -126,12 +125,12 @@ mod tests {
             ([403, 3766, 389], DType::F16, Layout::TT),
             ([2560, 2520, 127], DType::Bf16, Layout::NT),
         ] {
-            // Two kernels that pack, and the GEMM's own.
+            // Two packing kernels and the GEMM kernel.
             assert_eq!(concurrent(size, dtype, layout, &Target::sm_90a()), [false, true, false], "{size:?}");
             let late = concurrent(size, dtype, layout, &Target::sm_80());
             assert!(!late.contains(&true), "{size:?}");
         }
-        // The kernel that adds parts up reads them.
+        // The split-K reduction reads what the GEMM kernel writes.
         assert_eq!(concurrent([59, 256, 10043], DType::F32, Layout::NN, &Target::sm_90a()), [false, false]);
     }
 

@@ -28,17 +28,17 @@ pub(super) const STORE_BYTES: f64 = 40.0;
 /// NN of f32 was split by an earlier model, which takes 50.7 us on an H100, 45.4 in one kernel (no record was kept).
 pub(super) const COMBINING_LAUNCH: f64 = 0.5;
 pub(super) const PACKING_LAUNCH: f64 = 0.5;
-/// The same of a kernel that packs beside another one. 11 products of s8 below 6.6 us take 0.4 us less on an H200 than predicted with 0.5 for it, at the median; with
-/// 0.1 four of 41 products were packed that take less time by other ways, with 0.2 two (h200-2026-11-29/concurrent.jsonl, packed.jsonl).
+/// The launch of a packing kernel that runs concurrently with another one, over the device's. Of two schedules of each of 41 GEMMs on an H200, the choice has 0.983
+/// of the speed of the faster one, with 0.1 it would have 0.975 and with 0.3 0.979 (h200-2026-11-29/packed.jsonl).
 pub(super) const PACKING_BESIDE: f64 = 0.2;
 /// The share of the bytes from L2 that a kernel reaches that adds up parts: 49 of 61 a cycle. Of the fit, in which it matters little.
 pub(super) const COMBINING_L2_SHARE: f64 = 49.0 / 61.0;
 /// How much longer packing takes for bytes whose rows begin at odd addresses and are turned: 576x11967x4245 NN of s8 takes 112 us on an H100, of
 /// which some 54 are for the 107 MB that packing moves (no record was kept).
 pub(super) const PACKING_ODD: f64 = 1.5;
-/// The share of the device memory bandwidth that packing kernels reach, and the share of L2 that what they wrote keeps until the GEMM reads it. By hand to the times of
-/// 16 products whose packed operands have 3 to 350 MB (h200-2026-11-29/packed.jsonl); before, 16320x68x10653 NN of f16 was predicted 1.26 times too
-/// long packed, and taken for faster through registers (215 us on an H200, packed 262).
+/// The share of the device memory bandwidth that packing kernels reach, and the share of L2 that keeps packed operands until the GEMM reads them. Set by hand
+/// to times of 16 GEMMs with packed operands of 3 to 350 MB (h200-2026-11-29/below.jsonl); before, 16320x68x10653 NN of f16 was predicted 330 us packed, and
+/// takes 262.
 pub(super) const PACKING_SHARE: f64 = 0.9;
 pub(super) const PACKED_KEPT: f64 = 0.4;
 

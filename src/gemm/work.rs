@@ -94,11 +94,11 @@ impl Flight {
 /// The kernels before and after a GEMM's own.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Passes {
-    /// Kernels other than those that pack.
+    /// Launches of other kernels, such as split-K reductions, in launches of the device ([`Device::launch_cycles`]).
     pub kernels: f64,
-    /// Kernels that pack an operand.
+    /// Packing kernels.
     pub packs: usize,
-    /// Bytes that these read and write in device memory.
+    /// Bytes that packing kernels read and write in device memory.
     pub packed_bytes: f64,
     /// Bytes that they read and write in device memory.
     pub memory_bytes: f64,
@@ -272,7 +272,7 @@ pub(super) fn operand_bytes(spec: &GemmSpec, operand: Operand) -> f64 {
     elements * f64::from(operand.dtype(spec).bits()) / 8.0
 }
 
-/// The bytes of an operand that a GEMM reads from device memory at least: of what was packed L2 still has a part.
+/// The bytes of an operand that a GEMM reads from device memory at least: L2 keeps a part of a packed operand.
 pub(super) fn bytes_read(spec: &GemmSpec, operand: Operand, source: Source, device: &Device) -> f64 {
     let bytes = operand_bytes(spec, operand);
     let kept = if source == Source::Packed { tuning::PACKED_KEPT * f64::from(device.l2_bytes) } else { 0.0 };
@@ -373,7 +373,7 @@ pub(super) fn memory(work: &Work, device: &Device) -> f64 {
 /// Cycles of the kernels before and after the GEMM's own.
 pub(super) fn passes(work: &Work, device: &Device) -> f64 {
     let Passes { kernels, packs, packed_bytes, memory_bytes, l2_bytes } = work.passes;
-    // A second one works beside the first.
+    // Packing kernels run concurrently.
     let beside = if device.begins_early() { tuning::PACKING_BESIDE } else { tuning::PACKING_LAUNCH };
     let kernels = kernels + (0..packs).map(|n| if n == 0 { tuning::PACKING_LAUNCH } else { beside }).sum::<f64>();
     // What is written once and read once does not stay in a smaller L2.

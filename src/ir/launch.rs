@@ -32,7 +32,7 @@ pub struct LaunchOptions {
     pub min_blocks: Option<u32>,
     /// Whether the kernel overlaps with the kernels before and after it in the stream.
     pub grid_dependency: Option<GridDependency>,
-    /// Whether the kernel works while the kernels in front of it run, and waits for their end at its own end.
+    /// Whether the kernel runs concurrently with the preceding kernels: it waits for them at its end.
     pub concurrent: bool,
     /// Before the kernel waits for anything, its blocks prefetch its inputs to L2, each block its share.
     pub l2_prefetch: bool,

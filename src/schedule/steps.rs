@@ -314,7 +314,7 @@ impl Steps {
         self.option("grid_dependency", Value::Int(kernels))
     }
 
-    /// Lets the kernel of the launch of the last step work beside the kernels in front of it.
+    /// Lets the kernel of the launch of the last step run concurrently with the preceding kernels.
     pub fn concurrent(&mut self) -> &mut Steps {
         self.option("concurrent", Value::Int(1))
     }

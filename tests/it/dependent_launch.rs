@@ -114,7 +114,7 @@ fn an_access_in_front_of_the_wait_is_found() {
     assert_eq!(verify(&alone).unwrap_err().code(), Code::LowerVerify);
 }
 
-/// Two arrays that a third kernel reads: the second copy works beside the first.
+/// Two kernels write the arrays that a third one reads; the second may run concurrently with the first.
 const COPIES: &str = "program copies
   input A f32[256]
   input B f32[256]
@@ -138,7 +138,7 @@ fn a_concurrent_kernel_waits_at_its_end_for_the_one_that_let_it_begin() {
     let program = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
     let places = |kernel: &LoweredKernel, kind| kernel.func.body.iter().position(|s| is(s, &kind));
     let [p, q, c] = &program.kernels[..] else { panic!("{} kernels", program.kernels.len()) };
-    // The first has waited for the kernels in front of the program before the second may begin.
+    // The first kernel waits for what ran before the program, then releases the second.
     assert_eq!((places(p, SyncKind::GridWait), places(p, SyncKind::GridRelease)), (Some(0), Some(1)));
     let last = q.func.body.len() - 1;
     assert_eq!((places(q, SyncKind::GridRelease), places(q, SyncKind::GridWait)), (Some(0), Some(last)));
@@ -188,15 +188,15 @@ fn what_a_concurrent_kernel_needs_is_said() {
         assert_eq!((fault, &*code), (Fault::Input, "lower.concurrent"), "{text}");
         assert!(text.contains(message), "{text}");
     };
-    no("launch q0 concurrent=1", "kernel copies_1 does not say that it begins early");
-    no("launch p0 grid_dependency=1 concurrent=1", "no kernel of the program is in front of copies_0");
-    no("launch q0 grid_dependency=1 concurrent=1", "kernel copies_0 in front of it does not let the next kernel begin");
+    no("launch q0 concurrent=1", "kernel copies_1 has no programmatic dependent launch");
+    no("launch p0 grid_dependency=1 concurrent=1", "no kernel of the program precedes copies_0");
+    no("launch q0 grid_dependency=1 concurrent=1", "the previous kernel copies_0 does not release the next kernel");
     no(
         "launch p0 grid_dependency=1\nlaunch q0 grid_dependency=1 concurrent=1",
-        "kernel copies_0 in front of it does not let the next kernel begin",
+        "the previous kernel copies_0 does not release the next kernel",
     );
     let reads = "launch p0 grid_dependency=2\nlaunch q0 grid_dependency=2 concurrent=1\nlaunch c0 concurrent=1";
-    no(reads, "kernel copies_0, beside which it would run, writes P");
+    no(reads, "kernel copies_0, with which it would run concurrently, writes P");
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn launch(kernel: &Kernel) -> String {
         out += ", programmatic dependent launch";
     }
     if kernel.concurrent {
-        out += ", beside the kernels before it";
+        out += ", concurrent with preceding kernels";
     }
     out
 }

@@ -171,7 +171,7 @@ codes! {
         LowerCluster "cluster" "A block of a cluster reads what is in the shared memory of another block."
         LowerClusterReduction "cluster_reduction" "A reduction over the blocks of a cluster is under a condition."
         LowerCompact "compact" "Pass `compact` finds a region that is not of its buffer."
-        LowerConcurrent "concurrent" "A kernel with `concurrent` shares what one of them writes with a kernel in front of it, or there is none that lets it begin."
+        LowerConcurrent "concurrent" "A concurrent kernel conflicts with a preceding kernel, or no preceding kernel releases it."
         LowerCopies "copies" "Pass `copies` finds a block that is not a copy."
         LowerCopySize "copy_size" "A thread of `cp.async` copies another size than 4, 8 or 16 bytes."
         LowerCopySource "copy_source" "The kernel writes what `cp.async` reads."

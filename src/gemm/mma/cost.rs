@@ -118,7 +118,7 @@ impl Mma {
         pieces.map(|o| (self.block[o as usize] * MMA_DEPTH / LANES) as f64 * loads(o)).sum()
     }
 
-    /// Bytes of an operand that device memory has to give.
+    /// Bytes of an operand that are read from device memory.
     fn read(&self, spec: &GemmSpec, operand: Operand, target: &Target) -> f64 {
         bytes_read(spec, operand, self.routes[operand as usize], &target.device()) * self.short_rows(spec, operand)
     }

@@ -162,7 +162,7 @@ impl Mma {
         (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)
     }
 
-    /// By TMA copies where those are faster, which is for large tiles whose MMAs take longer than device memory: in the cheapest [`LargeTile`]s.
+    /// By TMA copies in the cheapest [`LargeTile`]s, where tiles are large and their MMAs take longer than device memory.
     /// 7937x7185x11 NN of bf16 takes 126 us on an H200 in 96 x 192 by TMA, 71 in 128 x 128 by cp.async (h200-2026-11-29/below.jsonl).
     pub(super) fn with_best_tiles(self, spec: &GemmSpec, target: &Target) -> Mma {
         if !self.is_large() || Operand::BOTH.into_iter().any(|operand| self.copies_pieces(spec, operand)) {

@@ -51,9 +51,9 @@ pub struct LoweredKernel {
     pub min_blocks: Option<u32>,
     /// How it overlaps with the kernels before and after it in the stream, if stated.
     pub grid_dependency: Option<GridDependency>,
-    /// Whether it works beside the kernels in front of it, and waits for their end at its own end.
+    /// Whether it runs concurrently with the preceding kernels: it waits for them at its end.
     pub concurrent: bool,
-    /// Whether the next kernel is concurrent: it may begin once each block of this one has waited.
+    /// Whether the next kernel is concurrent: this kernel releases it after its own wait.
     pub precedes_concurrent: bool,
     /// Whether its blocks prefetch the inputs of its TMA loads to L2 before they wait for anything.
     pub l2_prefetch: bool,

@@ -43,7 +43,7 @@ fn launch(kernel: &LoweredKernel) -> String {
         head.push_str(", programmatic dependent launch");
     }
     if kernel.concurrent {
-        head.push_str(", beside the kernels before it");
+        head.push_str(", concurrent with preceding kernels");
     }
     head
 }

@@ -102,8 +102,8 @@ impl Check<'_> {
         if all == first { Ok(()) } else { Err(self.broken("a relaxed cluster barrier has memory accesses before it")) }
     }
 
-    /// A kernel that may begin early waits once, all of it: before it touches any memory, or at its end where it works beside those in front
-    /// of it. One that such a kernel follows lets it begin behind its own wait.
+    /// A kernel with PDL has one wait, by all threads: before its first memory access, or, if it is concurrent, at its end. The kernel before a
+    /// concurrent kernel releases it after its own wait.
     fn waits(&self) -> Result<()> {
         let is_wait = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridWait, .. }));
         let is_release = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridRelease, .. }));
@@ -114,13 +114,13 @@ impl Check<'_> {
         match (kernel.grid_dependency.is_some(), all, at.filter(|n| in_place(*n))) {
             (false, 0, _) | (true, 1, Some(_)) => {}
             _ if kernel.concurrent => {
-                return Err(self.broken("a kernel beside those in front of it does not wait at its end"));
+                return Err(self.broken("a concurrent kernel does not wait at its end"));
             }
             _ => return Err(self.broken("a kernel with programmatic dependent launch does not wait first")),
         }
         let before = body.iter().position(is_release).is_some_and(|release| Some(release) < at);
         match kernel.precedes_concurrent && !kernel.concurrent && before {
-            true => Err(self.broken("a kernel lets one that works beside it begin before it has waited itself")),
+            true => Err(self.broken("a kernel releases a concurrent kernel before its own wait")),
             false => Ok(()),
         }
     }

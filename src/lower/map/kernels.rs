@@ -22,30 +22,27 @@ pub fn split(func: &Func) -> Result<Vec<LoweredKernel>> {
     Ok(kernels)
 }
 
-/// Checks a concurrent kernel, which waits for the kernels in front of it at its end: the previous kernel must release it, and it must have no
-/// [`conflict`] with a kernel that may still run.
+/// Checks a concurrent kernel: the previous kernel must release it, and it must have no [`conflict`] with a kernel that may still run.
 fn check_concurrent(func: &Func, before: &[LoweredKernel], kernel: &LoweredKernel, nest: &Stmt) -> Result<()> {
     let launch = func.launches_of(nest).into_iter().find(|launch| launch.options.concurrent);
     let step = launch.map_or_else(String::new, |launch| launch.text(func));
     let no = |what: String| Error::input(Code::LowerConcurrent, format!("{step}: {what}")).of_step(step.clone());
     if kernel.grid_dependency.is_none() {
-        return Err(no(format!("kernel {} does not say that it begins early", kernel.func.name))
+        return Err(no(format!("kernel {} has no programmatic dependent launch", kernel.func.name))
             .help("state grid_dependency=1, too"));
     }
     let Some(first) = before.iter().rposition(|other| !other.concurrent) else {
-        return Err(
-            no(format!("no kernel of the program is in front of {}", kernel.func.name)).help("remove `concurrent=1`")
-        );
+        return Err(no(format!("no kernel of the program precedes {}", kernel.func.name)).help("remove `concurrent=1`"));
     };
     if let Some(last) = before.last().filter(|last| last.grid_dependency != Some(GridDependency::Releases)) {
-        return Err(no(format!("kernel {} in front of it does not let the next kernel begin", last.func.name))
+        return Err(no(format!("the previous kernel {} does not release the next kernel", last.func.name))
             .help("give that kernel grid_dependency=2"));
     }
     for other in &before[first..] {
         if let Some(id) = conflict(&other.func.body, &kernel.func.body) {
             let name = &func.buffer(id).name;
             let who = if visit::writes(&other.func.body).contains(&id) { "writes" } else { "reads" };
-            return Err(no(format!("kernel {}, beside which it would run, {who} {name}", other.func.name))
+            return Err(no(format!("kernel {}, with which it would run concurrently, {who} {name}", other.func.name))
                 .about_buffer(name)
                 .help("remove `concurrent=1`: the kernel then waits before its first access"));
         }

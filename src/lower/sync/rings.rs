@@ -97,7 +97,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
         let wait =
             SyncKind::GridWait.because("PDL: writes of the previous kernels are visible, their reads are complete");
         let release = (how == GridDependency::Releases).then_some(Stmt::Sync(release));
-        // A kernel that works beside this one does not wait for the kernels before, so this one has waited for them.
+        // A concurrent kernel does not wait before it accesses memory, so this kernel waits for the preceding ones before it releases it.
         let mut released = fetched.start;
         if !kernel.concurrent {
             kernel.func.body.insert(fetched.end, Stmt::Sync(wait));
@@ -107,7 +107,7 @@ pub fn frame(kernel: &mut LoweredKernel) -> Result<()> {
     }
     end(kernel);
     if kernel.concurrent {
-        let wait = SyncKind::GridWait.because("PDL: whoever waits for this kernel finds those in front of it complete");
+        let wait = SyncKind::GridWait.because("PDL: this kernel is complete only after the preceding kernels");
         kernel.func.body.push(Stmt::Sync(wait));
     }
     Ok(())

@@ -2,8 +2,8 @@
 //!
 //! `min_blocks` is the number of resident blocks per multiprocessor that registers are allocated for. With `grid_dependency=1` the
 //! kernel may begin while the previous kernel in the stream runs, and waits for it before its first access to global memory; with 2
-//! the next kernel may begin early, too. With `concurrent=1` it waits behind its last access instead, so it works beside the kernels in front
-//! of it, which have no array in common with it that one of them writes. With `l2_prefetch=1` the kernel prefetches its inputs to L2 before
+//! the next kernel may begin early, too. With `concurrent=1` it waits after its last access instead, so it runs concurrently
+//! with the preceding kernels; it and they must not access what the other writes. With `l2_prefetch=1` the kernel prefetches its inputs to L2 before
 //! it waits.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.

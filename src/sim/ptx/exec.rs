@@ -223,13 +223,13 @@ impl Warp {
         }
     }
 
-    /// Threads of a kernel that works beside those in front of it end behind their wait.
+    /// Traps if a thread of a concurrent kernel ends without griddepcontrol.wait.
     fn ends(&self, world: &World, lanes: u32) -> Result<(), Trap> {
         let early = lanes & !self.waited;
         if !world.concurrent || early == 0 {
             return Ok(());
         }
-        let message = "a thread ends without griddepcontrol.wait, and its kernel works beside those in front of it";
+        let message = "a thread of a concurrent kernel ends without griddepcontrol.wait";
         Err(Trap::lane(error::Code::PtxPdl, early.trailing_zeros() as usize, message))
     }
 

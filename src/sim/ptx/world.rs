@@ -131,7 +131,7 @@ pub(in crate::sim::ptx) struct World {
     pub trace: Option<Trace>,
     /// The kernel may have begun before the one in front of it ended.
     pub early: bool,
-    /// It works beside the kernels in front of it, and waits for them before it ends.
+    /// The kernel runs concurrently with preceding kernels, and waits for them before it ends.
     pub concurrent: bool,
 }
 
