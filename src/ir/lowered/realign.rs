@@ -13,6 +13,7 @@ pub const WORD: i64 = 4;
 const MOST_BYTES: i64 = 64;
 
 /// A loop that reads consecutive elements, taken apart.
+#[cfg_attr(not(feature = "compile"), expect(dead_code))]
 pub struct Realigned<'a> {
     /// Its one statement, which writes consecutive elements.
     pub store: &'a Store,
@@ -64,6 +65,7 @@ pub fn realigned<'a>(func: &'a Func, l: &'a For) -> Option<Realigned<'a>> {
 
 /// The local buffers that only such loops write, and the elements of one loop. Code generation keeps the loaded words of these buffers, and shifts
 /// them where the buffer is read.
+#[cfg_attr(not(feature = "compile"), expect(dead_code))]
 pub fn unshifted(func: &Func, env: &Env) -> BTreeMap<BufferId, i64> {
     let (mut found, mut stores) =
         (BTreeMap::<BufferId, (Option<i64>, usize)>::new(), BTreeMap::<BufferId, usize>::new());
