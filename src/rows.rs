@@ -238,7 +238,7 @@ impl Rows {
         };
         self.launch(&mut steps, &d, target);
         let bug = |e| Error::bug(Code::RowsSteps, format!("the recommended steps do not apply: {e}"));
-        let program = te::parse(&text).map_err(bug)?;
+        let program = te::parse(&text)?;
         Ok(Schedule::new(program, *target, steps.finish().map_err(bug)?))
     }
 
@@ -367,13 +367,17 @@ impl Rows {
         }
         for stage in stages.iter().rev() {
             s.compute_at(stage.name, at);
-            if stage.over == Over::Elements {
+            // A row of one element has no loop over its elements.
+            if stage.over == Over::Elements && self.columns > 1 {
                 s.made(["r"]);
             }
         }
         s.bind(outer, Axis::BlockX);
         if d.rows > 1 {
             s.bind("iy", Axis::ThreadY);
+        }
+        if self.columns == 1 {
+            return s;
         }
         let loops = stages.iter().filter(|s| s.over != Over::Row).map(|s| match s.over {
             Over::Elements => ("r".to_string(), "r", true),

@@ -107,6 +107,10 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
             out.extend(Subject::free_and_invariant(product, target)?);
             continue;
         }
+        if args.no_workspace {
+            out.extend(Subject::free_and_without_workspace(product, target)?);
+            continue;
+        }
         if product.spec().least_m.is_some() && !args.names_kinds() {
             if args.ranges > 1 {
                 let ranges = gemm::recommend_ranges(product, target, args.ranges.into())?;

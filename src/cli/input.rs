@@ -55,6 +55,9 @@ pub struct What {
     /// in f32. Tensor cores keep 13 fraction bits in a sum.
     #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind", "epilogue", "invariant"])]
     promoted: bool,
+    /// Steps for --gemm that need no workspace: one kernel, which packs no operand and sums over all of k.
+    #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind", "epilogue", "invariant", "promoted", "weights", "records"])]
+    no_workspace: bool,
     /// Compile for this chip instead of the file's. Without it, --gemm is for the GPU's own chip; without a GPU for sm_90a where
     /// that has wgmma for the types, else for sm_90.
     #[arg(long, value_name = "sm_XX")]
@@ -107,7 +110,10 @@ pub fn gemm_sizes(text: &str) -> std::result::Result<GemmSizes, String> {
     };
     let least = low.trim().parse::<i64>().ok().filter(|n| *n > 0);
     match (least, sizes(rest)?) {
-        (Some(least), Sizes(sizes)) if sizes.len() == 3 => Ok(GemmSizes { sizes, least: Some(least) }),
+        // A range of one value is no range.
+        (Some(least), Sizes(sizes)) if sizes.len() == 3 => {
+            Ok(GemmSizes { least: Some(least).filter(|least| *least != sizes[0]), sizes })
+        }
         _ => Err(format!("`{text}` is not a size such as 1..=8192x512x2048")),
     }
 }
@@ -161,6 +167,7 @@ impl What {
                     (Some(kind), _) => kind.schedule(&product, &target)?,
                     (None, Some(steps)) => gemm::recommend_for(&with_epilogue(&product, steps)?, &target)?,
                     (None, None) if self.invariant => gemm::recommend_invariant(&product, &target)?,
+                    (None, None) if self.no_workspace => gemm::recommend_without_workspace(&product, &target)?,
                     (None, None) if self.promoted => gemm::recommend_promoted(&product, &target)?,
                     (None, None) => tune::recommend(&product, &target, &records)?,
                 }
@@ -191,7 +198,8 @@ impl What {
     pub fn space(&self, own: Option<Target>) -> Result<Space> {
         let target = self.target()?;
         let sizes = self.size.as_ref().map(|s| s.0.as_slice());
-        let special = self.kind.is_some() || self.invariant || self.promoted || self.weights.is_some();
+        let special =
+            self.kind.is_some() || self.invariant || self.promoted || self.no_workspace || self.weights.is_some();
         if special || self.rows.is_some() || !self.records.is_empty() {
             let message =
                 "the tuner takes a file with knobs, or --gemm with --dtype, --layout, --epilogue and --target";

@@ -91,6 +91,74 @@ CUDA_LIBRARY_PATH = { value = "cuda-link", relative = true }
 /// An empty linker script.
 const LINK: &str = "/* The driver is looked up at run time. */\n";
 
+/// Names that cargo refuses for a crate with a binary, or whose crate would hide another: keywords, folders of its own, crates of Rust and this one.
+const TAKEN: [&str; 64] = [
+    "abstract",
+    "alloc",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "build",
+    "const",
+    "continue",
+    "core",
+    "crate",
+    "deps",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "examples",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "incremental",
+    "let",
+    "loop",
+    "macro",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "priv",
+    "proc-macro",
+    "proc_macro",
+    "pub",
+    "ref",
+    "return",
+    "self",
+    "static",
+    "std",
+    "struct",
+    "super",
+    "test",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "warploom",
+    "where",
+    "while",
+    "yield",
+    "nul",
+    "con",
+];
+
 /// Writes the files.
 pub fn run(args: &NewArgs) -> Result<ExitCode> {
     let name = args.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -99,6 +167,10 @@ pub fn run(args: &NewArgs) -> Result<ExitCode> {
         return Err(
             Error::input(Code::CliNew, format!("`{name}` is no name of a crate")).help("warploom new my-kernels")
         );
+    }
+    if TAKEN.contains(&name.to_ascii_lowercase().as_str()) {
+        let message = format!("cargo takes no crate of the name `{name}` that depends on warploom");
+        return Err(Error::input(Code::CliNew, message).help("warploom new my-kernels"));
     }
     if args.folder.exists() {
         let message = format!("{} exists; nothing has been written", args.folder.display());

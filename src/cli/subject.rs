@@ -62,6 +62,9 @@ pub struct BenchArgs {
     /// invariance).
     #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "kinds", "choice", "files", "examples", "ladder", "suite", "random", "launch"])]
     pub invariant: bool,
+    /// For each GEMM of --gemm, measure the recommended steps and the recommended ones that need no workspace.
+    #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "invariant", "kinds", "choice", "files", "examples", "ladder", "suite", "random", "launch"])]
+    pub no_workspace: bool,
     /// For each GEMM of --gemm, also measure the best schedule of this record of `warploom tune`, where the record is of the GEMM and the
     /// chip; for a line `recommend` of a file, measure it instead of the recommended steps. May be given several times.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["candidates", "invariant", "choice", "examples", "ladder", "suite", "random", "launch"])]
@@ -253,6 +256,15 @@ impl Subject {
     pub fn free_and_invariant(gemm: &Gemm, target: &Target) -> Result<[Subject; 2]> {
         let free = Subject::new("recommended", gemm::recommend(gemm, target)?);
         Ok([free, Subject::new("invariant", gemm::recommend_invariant(gemm, target)?)])
+    }
+
+    /// The recommended steps of a GEMM, and those that need no workspace.
+    ///
+    /// # Errors
+    /// Those of [`gemm::recommend`].
+    pub fn free_and_without_workspace(gemm: &Gemm, target: &Target) -> Result<[Subject; 2]> {
+        let free = Subject::new("recommended", gemm::recommend(gemm, target)?);
+        Ok([free, Subject::new("no workspace", gemm::recommend_without_workspace(gemm, target)?)])
     }
 
     /// The candidates of a GEMM, in the order of the model.

@@ -3,7 +3,7 @@
 //! A line of the list is a product and what is asked of it; `#` begins a comment:
 //!
 //! ```text
-//! TYPES LAYOUT SIZE [block_scales] [KIND] [weights TYPE[/GROUP]] [beside TYPES LAYOUT] [>= RATIO]
+//! TYPES LAYOUT SIZE [block_scales] [no_workspace] [KIND] [weights TYPE[/GROUP]] [beside TYPES LAYOUT] [>= RATIO]
 //! f16 NT 4096 >= 0.65
 //! f16 NN 64x512x512x512 >= 1       # a batch of 64
 //! mean >= 1.01                     # of the ratios above, up to the mean before
@@ -11,6 +11,7 @@
 //! f16 NT 16x4096x4096 weights s4/128 >= 2    # packed weights, beside the library's product of the types
 //! f16 NT 1024x512x2048 simt        # a kind of code instead of the recommended steps
 //! e4m3 NT 4096 block_scales        # with scales of blocks
+//! s8 NN 4096 no_workspace          # the recommended steps without workspace
 //! ```
 
 use super::data::{self, Place};
@@ -43,6 +44,8 @@ pub(super) struct Entry {
     pub gemm: Gemm,
     /// The recommended steps, if nothing.
     kind: Option<Kind>,
+    /// The recommended steps without workspace.
+    no_workspace: bool,
     /// The product with quantised weights.
     quantized: Option<Quantized>,
     beside: Option<GemmSpec>,
@@ -93,7 +96,8 @@ impl List {
 }
 
 /// What a line consists of.
-const FORM: &str = "TYPES LAYOUT SIZE [block_scales] [KIND] [weights TYPE[/GROUP]] [beside TYPES LAYOUT] [>= RATIO]";
+const FORM: &str =
+    "TYPES LAYOUT SIZE [block_scales] [no_workspace] [KIND] [weights TYPE[/GROUP]] [beside TYPES LAYOUT] [>= RATIO]";
 
 impl Entry {
     /// Parses a line without its comment.
@@ -107,11 +111,13 @@ impl Entry {
         let size = input::sizes(size).map_err(|e| wrong(&format!("has no size: {e}")))?.0;
         let gemm = input::product(&size, types, layout)?;
         let line = words.join(" ");
-        let mut entry = Entry { line, gemm, kind: None, quantized: None, beside: None, wanted: None, mean: 0 };
+        let mut entry =
+            Entry { line, gemm, kind: None, no_workspace: false, quantized: None, beside: None, wanted: None, mean: 0 };
         let mut rest = rest.iter();
         while let Some(word) = rest.next() {
             match (*word, Kind::parse(word)) {
                 (_, Some(kind)) => entry.kind = Some(kind),
+                ("no_workspace", _) => entry.no_workspace = true,
                 ("block_scales", _) => entry.gemm = entry.gemm.block_scales(),
                 ("weights", _) => {
                     let weights = rest.next().ok_or_else(|| wrong("needs a type after `weights`"))?;
@@ -138,13 +144,15 @@ impl Entry {
         match (self.kind, &self.quantized) {
             (_, Some(q)) => gemm::recommend_quantized(q, target),
             (Some(kind), None) => kind.schedule(&self.gemm, target),
+            (None, None) if self.no_workspace => gemm::recommend_without_workspace(&self.gemm, target),
             (None, None) => gemm::recommend(&self.gemm, target),
         }
     }
 
     /// What is measured for it.
     pub fn subject(&self, target: &Target) -> Result<Subject> {
-        let name = self.kind.map_or("recommended", Kind::name);
+        let recommended = if self.no_workspace { "no workspace" } else { "recommended" };
+        let name = self.kind.map_or(recommended, Kind::name);
         let subject = Subject::new(name, self.schedule(target)?);
         Ok(Subject { beside: self.beside, ..subject })
     }
@@ -327,6 +335,13 @@ mod tests {
         let [weights] = &List::parse("bf16 NT 8x64x128 weights u4/32 >= 3.2").unwrap().entries[..] else { panic!() };
         assert_eq!(weights.quantized.map(|q| (q.sizes(), q.group())), Some(([8, 64, 128], 32)));
         assert_eq!((weights.beside, weights.wanted), (Some(*weights.gemm.spec()), Some(3.2)));
+        let [alone] = &List::parse("s8 NN 64x32x32 no_workspace beside s8 NT").unwrap().entries[..] else { panic!() };
+        let subject = alone.subject(&Target::sm_90a()).unwrap();
+        assert!(
+            subject.name == "no workspace" && !subject.schedule.to_string().contains("_pack"),
+            "{}",
+            subject.schedule
+        );
         for wrong in [
             "f16 NT 4x64x64 weights",
             "f16 NT 4x64x64 weights f16",

@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn the_order_depends_on_no_number_of_rows() {
-        let sizes = [[4096, 4096], [100, 72], [33, 1000], [16, 8], [1, 515], [256, 65536]];
+        let sizes = [[4096, 4096], [100, 72], [33, 1000], [16, 8], [1, 515], [256, 65536], [4, 2], [1, 1]];
         for ((at, [n, k]), (dtype, target)) in sizes.into_iter().enumerate().flat_map(|s| CHIPS.map(|c| (s, c))) {
             let of = |m: i64| Gemm::new(m, n, k).of(dtype).layout(Layout::ALL[at % 4]);
             let first = order(&of(1), &target).unwrap();
-            for m in [1, 2, 7, 16, 17, 100, 1024, 70_000] {
+            for m in [1, 2, 7, 8, 16, 17, 100, 1024, 70_000] {
                 assert_eq!(order(&of(m), &target), Some(first), "{m}");
                 assert!(!first.tiles(of(m).spec(), &target).is_empty(), "{m}x{n}x{k} {dtype} {target}: {first}");
                 assert_eq!(order(&of(m).batch(3), &target), order(&of(1).batch(64), &target));

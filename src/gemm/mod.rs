@@ -35,6 +35,7 @@ mod warp_tiles;
 mod wgmma;
 mod wmma;
 mod work;
+mod workspace;
 
 use adapt::schedule;
 pub use candidates::candidates;
@@ -51,6 +52,7 @@ pub use quantized::{Packing as WeightPacking, Quantized, from_awq, from_gptq, re
 pub use random::{edge, random};
 pub use ranges::{MOST_RANGES, RowRange, recommend_ranges, recommend_ranges_for};
 pub use recommend::{recommend, recommend_for, recommend_promoted};
+pub use workspace::recommend_without_workspace;
 
 // The parameters of each recipe, for tests and for the ladder: names and fields follow the recipes.
 #[doc(hidden)]

@@ -41,7 +41,7 @@ impl Recipe {
     /// The tiles in words: `wgmma 128x256 in ping-pong`.
     pub fn name(&self) -> String {
         match self {
-            Recipe::Wgmma(w) => tiled("wgmma", w.block, w.parts, w.combine) + form(w) + &sharing(w),
+            Recipe::Wgmma(w) => tiled("wgmma", w.block, w.parts, w.combine) + form(w) + held(w) + &sharing(w),
             Recipe::Mma(m) => tiled("mma", m.block, m.parts, m.combine),
             Recipe::Wmma(w) => tiled("wmma", w.block, 1, Combine::Kernel),
             Recipe::Pipelined(p) => p.name(),
@@ -167,6 +167,15 @@ fn form(w: &Wgmma) -> &'static str {
         (false, SwapAb::Swapped) => ", A and B swapped",
         (true, SwapAb::Straight) => " in ping-pong",
         (true, SwapAb::Swapped) => " in ping-pong, A and B swapped",
+    }
+}
+
+/// The operand that comes through registers.
+fn held(w: &Wgmma) -> &'static str {
+    match (w.rows_in_registers, w.swap_ab) {
+        (false, _) => "",
+        (true, SwapAb::Straight) => ", A through registers",
+        (true, SwapAb::Swapped) => ", B through registers",
     }
 }
 

@@ -215,15 +215,24 @@ pub(super) fn first_that_lowers(
     target: &Target,
     recipes: impl Iterator<Item = Steps>,
 ) -> Result<Schedule> {
-    let mut first = None;
+    let (mut first, mut refused) = (None, None);
     for steps in recipes {
-        let Some(schedule) = scheduled(product, target, steps)? else { continue };
+        let schedule = match schedule(product, target, steps) {
+            Err(error) if error.fault() == Fault::Input => {
+                refused = Some(error);
+                continue;
+            }
+            made => made?,
+        };
         match lowering(schedule.clone()) {
             Some(schedule) => return Ok(schedule),
             None => first = first.or(Some(schedule)),
         }
     }
-    first.ok_or_else(|| Error::bug(Code::GemmRecipes, "no recipe has steps for the GEMM"))
+    first.ok_or_else(|| {
+        let last = refused.map_or(String::new(), |error| format!("; the last one: {}", error.message()));
+        Error::bug(Code::GemmRecipes, format!("no recipe has steps for the GEMM{last}"))
+    })
 }
 
 /// The schedule of a product by the steps of a recipe; `None` where the program around the product does not take them.

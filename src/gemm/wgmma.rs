@@ -396,11 +396,11 @@ impl Wgmma {
             self.stage(&mut s, spec, operand);
         }
         self.epilogue(&mut s, spec);
-        let types = format!("k{}.{}.{}.{}", elements(DEPTH, spec), spec.acc, spec.a, spec.b);
-        let ([m, n], wide) = match self.swap_ab {
-            SwapAb::Straight => (["im", "jn"], self.block[1]),
-            SwapAb::Swapped => (["jm", "in"], self.block[0]),
+        let ([m, n], wide, [rows, columns]) = match self.swap_ab {
+            SwapAb::Straight => (["im", "jn"], self.block[1], [spec.a, spec.b]),
+            SwapAb::Swapped => (["jm", "in"], self.block[0], [spec.b, spec.a]),
         };
+        let types = format!("k{}.{}.{rows}.{columns}", elements(DEPTH, spec), spec.acc);
         let word = if self.rows_in_registers { "wgmma_rs" } else { "wgmma" };
         s.tensorize_by(m, &format!("{word}.m64n{wide}{types}"), [m, n, "ki"]);
         if self.stages > 1 || self.in_flight > 0 {
@@ -474,13 +474,14 @@ impl Wgmma {
         let [(ci, ic), (cj, jc)] = cluster.factors();
         let ([m, n], warpgroups) = (self.block, self.warpgroups);
         let (tall, io) = if self.tall() > 1 { (Some(self.tall()), "io") } else { (None, "") };
-        let rows = || std::iter::once(warpgroups).chain(tall).chain(self.row_factors());
+        let rows = || std::iter::once(warpgroups).chain(tall).chain(self.row_factors(spec));
         let (warpgroup, row, columns) = match self.swap_ab {
             SwapAb::Straight => ("iw", "im", "jn"),
             SwapAb::Swapped => ("jw", "jm", "in"),
         };
-        let made =
-            |outer: [&'static str; 2]| present(outer.into_iter().chain([warpgroup, io]).chain(self.row_loops(row)));
+        let made = |outer: [&'static str; 2]| {
+            present(outer.into_iter().chain([warpgroup, io]).chain(self.row_loops(spec, row)))
+        };
         match self.swap_ab {
             SwapAb::Straight => {
                 s.split("i", ci.into_iter().chain(rows()), made(["i0", ic]));
@@ -494,9 +495,9 @@ impl Wgmma {
         s.split("k", [in_bytes(self.bk, spec) / DEPTH, elements(DEPTH, spec)], ["k0", "kk", "ki"]);
         let [of_grid, of_cluster] = part_loops(self.parts, self.combine);
         let outside = [of_grid, "i0", "j0", ic, jc, of_cluster, warpgroup, "k0", "kk"];
-        let inside = std::iter::once(io).chain(self.row_order(row)).chain([columns, "ki"]);
+        let inside = std::iter::once(io).chain(self.row_order(spec, row)).chain([columns, "ki"]);
         s.reorder(present(outside.into_iter().chain(inside)));
-        self.fuse_rows(s, row);
+        self.fuse_rows(s, spec, row);
         self.walk_tiles(s, spec, "b");
     }
 

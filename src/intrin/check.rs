@@ -55,7 +55,7 @@ fn operands(row: &Row, func: &Func, out: &mut Vec<String>) {
         let bits = i64::from(buffer.dtype.bits());
         let fault = match &operand.place {
             Place::Registers(layout) => registers(layout, &shape, bits, row.level),
-            Place::Addresses(layout) => addresses(layout, &shape, bits),
+            Place::Addresses(layout) => addresses(layout, &shape, bits, row.level),
             Place::Opaque(opaque) => spread(opaque, &shape, buffer.dtype.bits()),
             Place::Rows(rows) => (rows.align % 16 != 0 || rows.step % 16 != 0 || shape.len() != 2)
                 .then_some("no chip reads its row layout"),
@@ -76,8 +76,7 @@ fn one_to_one(layout: &Layout, shape: &[i64]) -> Option<&'static str> {
 
 /// All lanes hold elements, and their registers are full.
 fn registers(layout: &Layout, shape: &[i64], bits: i64, level: Level) -> Option<&'static str> {
-    let warps = if level == Level::Warpgroup { 4 } else { 1 };
-    let full = layout.span(Coordinate::Warp) == warps
+    let full = layout.span(Coordinate::Warp) == warps(level)
         && layout.span(Coordinate::Lane) == 32
         && layout.span(Coordinate::Bit) + bits - 1 == bits.max(32);
     one_to_one(layout, shape).or((!full).then_some("lanes or registers are not full"))
@@ -90,7 +89,14 @@ fn spread(opaque: &Opaque, shape: &[i64], bits: u32) -> Option<&'static str> {
 }
 
 /// Behind each address stands a run of 16 bytes.
-fn addresses(layout: &Layout, shape: &[i64], bits: i64) -> Option<&'static str> {
-    let full = layout.span(Coordinate::Lane) <= 32 && layout.span(Coordinate::Offset) + bits - 1 == 128;
+fn addresses(layout: &Layout, shape: &[i64], bits: i64, level: Level) -> Option<&'static str> {
+    let full = layout.span(Coordinate::Warp) == warps(level)
+        && layout.span(Coordinate::Lane) <= 32
+        && layout.span(Coordinate::Offset) + bits - 1 == 128;
     one_to_one(layout, shape).or((!full).then_some("an address does not hold 16 bytes"))
+}
+
+/// The warps that an instruction of this level has.
+fn warps(level: Level) -> i64 {
+    if level == Level::Warpgroup { 4 } else { 1 }
 }

@@ -33,9 +33,9 @@ impl Spread {
     /// Of an operand that a row says is in `place`; `None` where a call holds it otherwise.
     pub fn of(place: &Place, held: &Held, dtype: DType) -> Option<Spread> {
         match (place, held) {
-            (Place::Registers(layout), Held::Registers(elements)) => in_registers(layout, dtype, elements),
+            (Place::Registers(layout), Held::Registers(elements)) => Spread::of_warp(layout, dtype, elements),
             (Place::Opaque(opaque), Held::Registers(elements)) => dealt_out(opaque, dtype, elements),
-            (Place::Addresses(layout), Held::Address(_)) => behind_addresses(layout, dtype),
+            (Place::Addresses(layout), Held::Address(_)) => Some(behind_addresses(&of_one_warp(layout), dtype)),
             (Place::Rows(of), Held::Rows { rows, run, .. }) => {
                 let align = of.align * 8 / i64::from(dtype.bits());
                 Some(Spread { align, ..row_by_row(*rows as usize, *run as usize) })
@@ -44,10 +44,9 @@ impl Spread {
         }
     }
 
-    /// What one warp of a warpgroup has of a tile whose rows the warps share out evenly.
+    /// What one warp has of a tile that the warps of a warpgroup share out evenly.
     pub fn of_warp(layout: &Layout, dtype: DType, registers: &[i64]) -> Option<Spread> {
-        let rest = layout.digits().iter().filter(|d| d.to != Coordinate::Warp);
-        in_registers(&Layout::new(rest.copied()), dtype, registers)
+        in_registers(&of_one_warp(layout), dtype, registers)
     }
 
     /// How many elements the tile has.
@@ -123,13 +122,18 @@ fn dealt_out(opaque: &Opaque, dtype: DType, registers: &[i64]) -> Option<Spread>
     Some(spread(&opaque.layout, copies, places))
 }
 
-fn behind_addresses(layout: &Layout, dtype: DType) -> Option<Spread> {
+/// The part of a layout that is the same for each warp.
+fn of_one_warp(layout: &Layout) -> Layout {
+    Layout::new(layout.digits().iter().filter(|d| d.to != Coordinate::Warp).copied())
+}
+
+fn behind_addresses(layout: &Layout, dtype: DType) -> Spread {
     let bits = i64::from(dtype.bits());
     let place = |at| {
         let behind = (value(layout, at, Coordinate::Offset) / bits) as usize;
         Element { lane: value(layout, at, Coordinate::Lane) as usize, behind }
     };
-    Some(spread(layout, 1, points(layout).map(place).collect()))
+    spread(layout, 1, points(layout).map(place).collect())
 }
 
 /// Lanes represent rows.

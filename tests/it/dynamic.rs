@@ -4,7 +4,7 @@ use super::cli::{bad, good};
 use super::sample::{commit, everything};
 use warploom::artifact::{Artifact, Variant};
 use warploom::error::Code;
-use warploom::gemm::{Gemm, Quantized, candidates, recommend, recommend_quantized};
+use warploom::gemm::{Gemm, Quantized, candidates, recommend, recommend_invariant, recommend_quantized};
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{self, Mode, Options, Policy};
 use warploom::te::Layout;
@@ -155,6 +155,39 @@ fn epilogues_read_rows_of_dynamic_arrays() {
             format!("gemm 1..=130x64x64 f16>f32>f16 NT row_scales bias relu residual\ntarget {target}\nrecommend\n");
         right(&schedule(&text), &[1, 64, 65, 130]);
     }
+}
+
+/// An epilogue that reads the product in one branch of a select: in all rows and columns, or on one side of the diagonal.
+#[test]
+fn epilogues_select_at_every_size() {
+    let chips =
+        [("f16", Target::sm_70()), ("f16", Target::sm_80()), ("f32", Target::sm_80()), ("f16", Target::sm_90a())];
+    for ((dtype, target), value) in chips
+        .into_iter()
+        .flat_map(|c| ["select(P[i, j] > 0, P[i, j], P[i, j]*2)", "select(i >= j, P[i, j], -1)"].map(|v| (c, v)))
+    {
+        let text = format!(
+            "program p\nsize M in 1..=40\ninput X {dtype}[M, 32]; input W {dtype}[48, 32]
+             P[i M, j 48] f32 = sum(k 32) f32(X[i, k])*f32(W[j, k])
+             output Y[i M, j 48] f32 = {value}\ntarget {target}\nrecommend\n"
+        );
+        right(&schedule(&text), &[1, 16, 33, 40]);
+    }
+}
+
+/// A size of one value, and orders of sums that no M changes.
+#[test]
+fn few_rows_have_a_dynamic_number() {
+    let one = |dtype, target: Target| recommend(&Gemm::new(1, 64, 64).of(dtype).rows_from(1), &target).unwrap();
+    for schedule in
+        [one(DType::E4m3, Target::sm_70()), one(DType::E4m3, Target::sm_90a()), one(DType::F16, Target::sm_70())]
+    {
+        right(&schedule, &[1]);
+    }
+    let half = Gemm::new(16, 256, 16).of(DType::F16).layout(Layout::NT).rows_from(1);
+    right(&recommend_invariant(&half, &Target::sm_70()).unwrap(), &[1, 7, 16]);
+    let bytes = Gemm::new(8, 31, 64).of(DType::F16).output(DType::S8).layout(Layout::NT).rows_from(1);
+    right(&recommend_invariant(&bytes, &Target::sm_90()).unwrap(), &[1, 8]);
 }
 
 #[test]

@@ -1,14 +1,15 @@
-//! Products whose fragments lanes load element by element: f64, and tf32 whose rows in shared memory do not run along k.
+//! Products whose fragments lanes load element by element: f64, and tf32 whose rows in shared memory do not run along k. Bytes across k, which
+//! ldmatrix transposes in pairs.
 
 use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
-use warploom::gemm::{Activation, Along, FragmentBuffers, Kind, Mma, recommend};
+use warploom::gemm::{Activation, Along, FragmentBuffers, Kind, Mma, describe, recommend, recommend_without_workspace};
 use warploom::lower::print;
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, run_lowered};
 use warploom::te::Layout;
-use warploom::{Array, DType, Gemm, Schedule, Target};
+use warploom::{Array, DType, Gemm, Schedule, Target, te};
 
 fn gemm([m, n, k]: [i64; 3], dtype: DType, layout: Layout) -> Gemm {
     Gemm::new(m, n, k).of(dtype).layout(layout)
@@ -50,6 +51,31 @@ fn operands_of_tf32_across_k_come_to_wgmma_through_registers() {
             assert_eq!(text.contains("global -> B_pack\n"), layout == Layout::TN, "{text}");
             right(&schedule);
         }
+    }
+}
+
+/// Bytes across k come through registers without workspace: each mix of types, results of 32, 16 and 8 bits, whole tiles and parts of them.
+#[test]
+fn operands_of_bytes_across_k_come_to_wgmma_through_registers() {
+    let integers = [(DType::S8, DType::S8), (DType::U8, DType::S8), (DType::S8, DType::U8)];
+    let floats = [(DType::E4m3, DType::E4m3), (DType::E5m2, DType::E4m3), (DType::E4m3, DType::E5m2)];
+    let results = [DType::F32, DType::F16, DType::Bf16, DType::E4m3];
+    let sums = integers.map(|pair| (pair, DType::S32, DType::S32));
+    let types = sums.into_iter().chain(floats.into_iter().flat_map(|pair| results.map(|out| (pair, DType::F32, out))));
+    let sizes = [[256, 512, 256], [208, 336, 144], [144, 80, 48], [512, 128, 640]];
+    let cases = types.flat_map(|t| [Layout::NN, Layout::TT].map(|l| (t, l))).flat_map(|c| sizes.map(|s| (c, s)));
+    for (n, ((((a, b), acc, out), layout), size)) in cases.enumerate().filter(|(n, _)| drawn(&format!("bytes {n}"), 8))
+    {
+        let [m, n_, k] = size;
+        let program = te::parse(&format!("gemm {m}x{n_}x{k} {a}*{b}>{acc}>{out} {layout:?}")).unwrap();
+        let product = describe(&program).unwrap();
+        let schedule = recommend_without_workspace(&product, &Target::sm_90a()).unwrap();
+        let text = schedule.to_string();
+        assert!(!text.contains("_pack"), "{n} {text}");
+        if size[0].min(size[1]) > 128 {
+            assert!(text.contains("ldmatrix.trans.quads.m32n64") && text.contains("wgmma_rs.m64n"), "{n} {text}");
+        }
+        right(&schedule);
     }
 }
 

@@ -268,20 +268,23 @@ fn instructions_are_right(device: &Device) {
 fn products_of_warpgroups_are_right(device: &Device) {
     let own = Target::for_device(device.info().sm()).unwrap();
     let (mut right, mut wrong) = (0, 0);
-    for (row, form) in super::warpgroup::probes() {
+    let products = super::warpgroup::probes().into_iter();
+    let products = products.map(|(row, form)| (row, format!("{form:?}"), super::warpgroup::probe(row, form)));
+    let loads = super::warpgroup::loads().map(|(row, schedule)| (row, String::new(), schedule));
+    for (row, form, schedule) in products.chain(loads) {
         if !own.has(row.needs) {
             say(&format!("    {own} does not have wgmma"));
             return;
         }
-        match instruction_is_right(device, &super::warpgroup::probe(row, form)) {
+        match instruction_is_right(device, &schedule) {
             Ok(()) => right += 1,
             Err(error) => {
-                say(&format!("    {} {form:?}: {error}", row.name));
+                say(&format!("    {} {form}: {error}", row.name));
                 wrong += 1;
             }
         }
     }
-    say(&format!("    {right} products of warpgroups are right on {own}"));
+    say(&format!("    {right} instructions of warpgroups are right on {own}"));
     assert!(wrong == 0 && right > 0, "{wrong} are wrong");
 }
 

@@ -145,7 +145,8 @@ fn clusters_in_a_pipelined_loop() {
 /// Kernels over rows with recommended steps: every kind and type, rows that no piece divides, rows of several blocks.
 #[test]
 fn recommended_rows() {
-    for (rows, columns) in [(5, 1001), (70, 64), (3, 1000), (2, 4104), (1, 40000), (1, 33333), (1, 7)] {
+    for (rows, columns) in [(5, 1001), (70, 64), (3, 1000), (2, 4104), (1, 40000), (1, 33333), (1, 7), (70, 1), (1, 1)]
+    {
         for kind in RowKind::ALL {
             for dtype in [DType::F16, DType::Bf16, DType::F32] {
                 for target in [Target::sm_75(), Target::sm_90()] {

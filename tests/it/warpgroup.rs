@@ -4,7 +4,7 @@ use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
 use warploom::error::Code;
-use warploom::intrin::{self, Level, Place, Row};
+use warploom::intrin::{self, Action, Level, Place, Row};
 use warploom::lower::print;
 use warploom::sim::mutate;
 use warploom::sim::{Mode, Options, Policy, integers_with};
@@ -37,7 +37,7 @@ fn forms(row: &Row) -> Vec<Form> {
 
 /// Probes of all rows: some rows in every form, each of the others in one, by turns.
 pub fn probes() -> Vec<(&'static Row, Form)> {
-    let rows = intrin::all().iter().filter(|r| r.emit.is_some() && r.level == Level::Warpgroup);
+    let rows = intrin::all().iter().filter(|r| r.is_asynchronous() && r.level == Level::Warpgroup);
     let mut out = Vec::new();
     for (at, row) in rows.enumerate() {
         let forms = forms(row);
@@ -83,6 +83,37 @@ pub fn probe(row: &Row, form: Form) -> Schedule {
         row.name
     );
     Schedule::parse(&text).unwrap_or_else(|e| panic!("{} {form:?}: {e}\n{text}", row.name))
+}
+
+/// Loads that the warps of a warpgroup share out, each by two warpgroups.
+pub fn loads() -> impl Iterator<Item = (&'static Row, Schedule)> {
+    let all = intrin::all().iter().filter(|r| r.level == Level::Warpgroup && r.action == Action::Copy);
+    all.map(|row| {
+        let ([m, n], dtype) = ([0, 1].map(|d| row.dims[d].1), row.program().unwrap().buffers[0].dtype);
+        let text = format!(
+            "program probe\ninput S {dtype}[{m}, {0}]\nD: output D[m {m}, n {0}] {dtype} = S[m, n]\ntarget sm_90a
+             split m ? {m} -> b mi; split n ? {n} -> w ni; reorder b w mi ni; bind b blockIdx.x; bind w warpgroup
+             cache_read D S shared -> S_s; compute_at S_s b -> s0 s1; fuse s0 s1 -> e
+             split e ? 256 16 -> eo et ev; bind et threadIdx.x; vectorize ev; swizzle S_s 128
+             cache_read D S_s fragment -> S_f; compute_at S_f w -> f0 f1; tensorize f0 {1}",
+            2 * n,
+            row.name
+        );
+        (row, Schedule::parse(&text).unwrap_or_else(|e| panic!("{}: {e}\n{text}", row.name)))
+    })
+}
+
+#[test]
+fn every_load_of_a_warpgroup_loads_what_it_means() {
+    let tools = tools();
+    let mut rows = 0;
+    for (row, schedule) in loads() {
+        let kernels = right(&schedule);
+        assert!(print(&kernels).contains(&row.name), "{}", row.name);
+        assemble(&tools, &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{}: {e}", row.name));
+        rows += 1;
+    }
+    assert_eq!(rows, 4);
 }
 
 /// Half of the rows and forms up to 96 columns, as the commit draws them.

@@ -78,7 +78,7 @@ codes! {
         CliSuite "suite" "A line of a suite is not of its form, or no line is chosen."
         CliSvg "svg" "The picture of a schedule cannot be written."
         CliTarget "target" "`--target` names no chip."
-        CliValue "value" "`--value` names no scalar input of the program, or no number."
+        CliValue "value" "`--set` names no scalar input and no dynamic size of the program, or gives a value that it does not take."
         CliVariant "variant" "The artefact has no variant of the label or number that an option gives."
         CliWrite "write" "A report cannot be written."
     }

@@ -18,7 +18,8 @@ const TERMS: [i64; 7] = [16, 32, 64, 8, 4, 2, 1];
 /// Terms of a stage at least, where k has as many, and those of tiles that sum in one order.
 const LEAST_TERMS: i64 = 16;
 pub(in crate::gemm) const ORDERED_TERMS: i64 = 8;
-/// The most threads of a block.
+/// Threads of a warp, and the most of a block.
+const WARP: i64 = 32;
 const MOST_THREADS: i64 = 256;
 /// The accumulators of a thread take fewer bits: half of the registers that it can have.
 const RESULT_BITS: i64 = 128 * 32;
@@ -39,7 +40,7 @@ impl Tiles {
     pub(in crate::gemm) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<(f64, Tiles)> {
         let device = target.device();
         let mut all = Vec::new();
-        for tile in tiles(spec, LEAST_TERMS) {
+        for tile in tiles(spec, LEAST_TERMS, WARP) {
             for parts in numbers(spec, ITERATIONS * tile.bk) {
                 let tiles = Tiles { parts, ..tile };
                 let Some(work) = tiles.work(spec, target, &device) else { continue };
@@ -56,10 +57,14 @@ impl Tiles {
     /// The tiles with so many parts of k, of `terms` each with the zeros behind the last, with their cycles, the cheapest first.
     pub(in crate::gemm) fn in_order(spec: &GemmSpec, target: &Target, parts: i64, terms: i64) -> Vec<(f64, Tiles)> {
         let device = target.device();
-        let all = tiles(spec, ORDERED_TERMS).map(|tile| Tiles { parts, ..tile });
-        let same = all.filter(|t| up(spec.k, t.bk * parts) * t.bk == terms);
-        let works = same.filter_map(|t| Some((t.work(spec, target, &device)?, t)));
-        ranked(works.collect(), tuning::SIMT_ALIKE, &device)
+        // Operands of a few elements are too few for the threads of a warp to copy.
+        let of_threads = |least: i64| {
+            let all = tiles(spec, ORDERED_TERMS, least).map(|tile| Tiles { parts, ..tile });
+            let same = all.filter(|t| up(spec.k, t.bk * parts) * t.bk == terms);
+            same.filter_map(|t| Some((t.work(spec, target, &device)?, t))).collect::<Vec<_>>()
+        };
+        let works = Some(of_threads(WARP)).filter(|all| !all.is_empty()).unwrap_or_else(|| of_threads(1));
+        ranked(works, tuning::SIMT_ALIKE, &device)
     }
 
     /// What the GEMM asks of the device in these tiles; `None` where a block does not fit.
@@ -216,8 +221,9 @@ pub(in crate::gemm) fn multiply_adds(spec: &GemmSpec, device: &Device) -> f64 {
     })
 }
 
-/// Tiles no larger than the GEMM, without split-K, with so many terms of a stage at least where k has as many.
-fn tiles(spec: &GemmSpec, least_terms: i64) -> impl Iterator<Item = Tiles> {
+/// Tiles no larger than the GEMM, without split-K, with so many terms of a stage at least where k has as many, and so many threads where C has as
+/// many elements.
+fn tiles(spec: &GemmSpec, least_terms: i64, least_threads: i64) -> impl Iterator<Item = Tiles> {
     let power =
         |extent: i64| extent.min(SIDES[SIDES.len() - 1]).max(1).cast_unsigned().next_power_of_two().cast_signed();
     let [m, n] = [spec.m, spec.n].map(power);
@@ -234,16 +240,16 @@ fn tiles(spec: &GemmSpec, least_terms: i64) -> impl Iterator<Item = Tiles> {
         let terms = TERMS.into_iter().filter(move |bk| (least_terms..=most_terms).contains(bk));
         terms.flat_map(move |bk| stages.iter().map(move |stages| Tiles { bm, bn, bk, tm, tn, stages: *stages, parts }))
     });
-    all.filter(move |t| t.is_sound(spec, [m, n]))
+    all.filter(move |t| t.is_sound(spec, least_threads.min(m * n)))
 }
 
 impl Tiles {
     /// Whether a block has whole warps, a thread its share of the tile and registers for it.
-    fn is_sound(&self, spec: &GemmSpec, [m, n]: [i64; 2]) -> bool {
+    fn is_sound(&self, spec: &GemmSpec, least_threads: i64) -> bool {
         let Tiles { bm, bn, bk, tm, tn, stages, .. } = *self;
         let divides = tm <= bm && tn <= bn && tm.max(tn) <= 4 * tm.min(tn).min(bm.min(bn));
         divides
-            && (32.min(m * n)..=MOST_THREADS).contains(&self.threads())
+            && (least_threads..=MOST_THREADS).contains(&self.threads())
             && tm * tn * i64::from(spec.acc.bits()) < RESULT_BITS
             && (spec.k >= FEW_TERMS || tm * tn <= FEW_RESULTS)
             && (stages == 1 || self.prefetched(spec) <= MOST_PREFETCHED && up(spec.k, bk) > 1)

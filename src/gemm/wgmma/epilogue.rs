@@ -37,7 +37,7 @@ impl Wgmma {
         }
         let from_registers = !self.stores_by_tma() && !padding.pads_result();
         // stmatrix has elements of 16 bits; swapped operands have such results alone.
-        let in_pairs = bytes(spec.out) != 2 && !from_registers;
+        let in_pairs = (bytes(spec.out) != 2 || self.rows_in_registers) && !from_registers;
         if self.rows_in_registers && self.swap_ab.is_swapped() {
             return self.wide_swapped_epilogue(s, spec);
         }

@@ -32,7 +32,8 @@ pub(super) fn multiply_add() -> Vec<Row> {
 
 /// ldmatrix.
 pub(super) fn matrix_copies() -> Vec<Row> {
-    FORMATS.into_iter().flat_map(matrix_copy::loads).collect()
+    let loads = |dtype| matrix_copy::loads(dtype).into_iter().chain(matrix_copy::quads(dtype));
+    FORMATS.into_iter().flat_map(loads).collect()
 }
 
 /// wgmma.

@@ -12,7 +12,7 @@
 
 use crate::dtype::DType;
 use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};
-use crate::ir::layout::Coordinate::{Bit, Index, Lane, Offset, Register};
+use crate::ir::layout::Coordinate::{Bit, Index, Lane, Offset, Register, Warp};
 use crate::ir::layout::{Digit, Layout};
 use crate::target::Features;
 
@@ -59,6 +59,7 @@ pub(super) fn rows() -> Vec<Row> {
         out.push(row(false, dtype, false, Order::Rows, (2, 2)));
     }
     out.extend([F16, Bf16].map(exchange));
+    out.extend([S8, U8].into_iter().flat_map(quads));
     out
 }
 
@@ -69,6 +70,55 @@ pub(super) fn loads(dtype: DType) -> Vec<Row> {
         columns.into_iter().chain([row(false, dtype, trans, Order::Rows, (2, 2))])
     });
     all.collect()
+}
+
+/// A warp, or each warp of a warpgroup, loads 16 columns of bytes, transposed. Matrices 2 h and 2 h + 1 take the rows of half h of k in turn, two by
+/// two, so that lane 4 g + t gets rows 4 t to 4 t + 3 of columns 2 g and 2 g + 1: what it holds of an operand of mma.sync and wgmma, once its bytes
+/// are in order.
+pub(super) fn quads(dtype: DType) -> [Row; 2] {
+    [Level::Warp, Level::Warpgroup].map(|level| {
+        let plain = row(false, dtype, true, Order::Columns, (4, 1));
+        let (about, warps) = match level {
+            Level::Warpgroup => (
+                "Each warp of a warpgroup loads a fragment from shared memory, four matrices of bytes in turn (PTX ISA, ldmatrix).",
+                4,
+            ),
+            _ => ("A warp loads a fragment from shared memory, four matrices of bytes in turn (PTX ISA, ldmatrix).", 1),
+        };
+        let n = 16 * warps;
+        let of_warps = Digit::new(Index(1), 16, warps, Warp, 1);
+        let registers = Layout::new([
+            Digit::new(Index(0), 1, 2, Bit, 16),
+            Digit::new(Index(0), 2, 2, Register, 1),
+            Digit::new(Index(0), 4, 4, Lane, 1),
+            Digit::new(Index(0), 16, 2, Register, 2),
+            Digit::new(Index(1), 1, 2, Bit, 8),
+            Digit::new(Index(1), 2, 8, Lane, 4),
+            of_warps,
+        ]);
+        let addresses = Layout::new([
+            Digit::new(Index(0), 1, 2, Lane, 1),
+            Digit::new(Index(0), 2, 2, Lane, 8),
+            Digit::new(Index(0), 4, 4, Lane, 2),
+            Digit::new(Index(0), 16, 2, Lane, 16),
+            Digit::new(Index(1), 1, 16, Offset, 8),
+            of_warps,
+        ]);
+        Row {
+            name: format!("ldmatrix.trans.quads.m32n{n}.{dtype}"),
+            about,
+            level,
+            dims: vec![("m", 32), ("n", n)],
+            operands: vec![
+                Operand::new("D", Place::Registers(registers)),
+                Operand::new("S", Place::Addresses(addresses)),
+            ],
+            meaning: format!(
+                "program ldmatrix\ninput S {dtype}[32, {n}]\nD: output D[m 32, n {n}] {dtype} = S[m, n]"
+            ),
+            ..plain
+        }
+    })
 }
 
 /// What a load with `trans` does on the way, from fragment to fragment.

@@ -157,7 +157,7 @@ fn at_its_weakest(cond: &Cond, inner: &[&For], env: &Env) -> Option<Cond> {
 }
 
 /// Whether BLOCK, by a select, reads the buffer in some of its iterations only, so that the others follow from no producer.
-fn reads_in_part(func: &Func, block: &Block, l: &For, input: BufferId) -> bool {
+fn reads_in_part(func: &Func, block: &Block, l: &For, input: BufferId, env: &Env) -> bool {
     fn selected<'e>(e: &'e Expr, inside: bool, found: &mut dyn FnMut(&'e Expr)) {
         match e {
             Expr::Select(c, a, b) => {
@@ -180,10 +180,15 @@ fn reads_in_part(func: &Func, block: &Block, l: &For, input: BufferId) -> bool {
     }
     let shape = &func.buffer(input).shape;
     let written = written_in_all(func, block, l, input);
-    // An iterator that counts through a dimension of which the producers write the whole is handled in each of its values
-    // all the same.
+    // An iterator that counts through a dimension of which the producers write the whole, or through its first elements, is handled in each of its
+    // values all the same.
+    let mut known = env.clone();
+    func.size_vars().into_iter().for_each(|(size, extent)| known.bind(size, 0, extent - 1));
+    let counts =
+        |extent: &Index, own: &Index| own == extent || decide::proves(&Cond::ge(extent.clone(), own.clone()), &known);
     let whole = |((index, extent), written): ((&Index, &Index), &bool)| {
-        *written && index.as_var().is_some_and(|v| block.iters.iter().any(|it| it.var == v && it.extent == *extent))
+        *written
+            && index.as_var().is_some_and(|v| block.iters.iter().any(|it| it.var == v && counts(extent, &it.extent)))
     };
     let mut part = false;
     for stmt in &block.body {
@@ -298,7 +303,7 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
         if writers.is_empty() {
             continue;
         }
-        if reads_in_part(func, block, l, input) {
+        if reads_in_part(func, block, l, input, env) {
             let buffer = &func.buffer(input).name;
             let message = format!("{name} reads {buffer} in some of its iterations only, and the others would be lost");
             return Err(refusal
@@ -321,7 +326,7 @@ fn finished(refusal: Refusal, func: &Func, block: &Block, l: &For, env: &Env) ->
     }
     let decisive = decisive(refusal, func, block, l, reads, env)?;
     let mut out = Vec::new();
-    for (it, s) in block.iters.iter().zip(&decisive.solved) {
+    for (it, s) in func.largest_block(block).iters.iter().zip(&decisive.solved) {
         match (it.kind, s.whole) {
             (IterKind::Spatial, false) => out.push(s.range.clone()),
             (IterKind::Spatial, true) => out.push(Range { min: 0.into(), extent: it.extent.clone() }),

@@ -202,8 +202,9 @@ pub const LIMITS: Limits = Limits { statements: 1 << 24, bytes: 1 << 28 };
 /// whether the kernel has a bulk copy to fetch ahead of; how many threads are left beside roles, and what stands around a walk of the blocks, when kernels
 /// have their threads; how many elements local buffers and buffers of a cluster have is known when the pass `compact` has shrunk them; how long the rows of a swizzled tile or of a box are is known when tiles are cut to what is used of them; which
 /// threads write elements that share a byte, and whether a box of them begins with a byte, is known when all have their loops; how many operations a kernel has is known when all loops that
-/// are written out are.
-const KNOWN_IN_LOWERING: [Code; 24] = [
+/// are written out are; and what the kernels before a concurrent one access, when the program is cut into kernels.
+const KNOWN_IN_LOWERING: [Code; 25] = [
+    Code::LowerConcurrent,
     Code::LowerCluster,
     Code::LowerPingpong,
     Code::LowerBulkAlign,

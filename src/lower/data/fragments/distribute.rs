@@ -343,7 +343,9 @@ impl Fragments<'_> {
         for (n, l) in loops.iter().enumerate() {
             let own = decided.layout.digits().iter().filter(|d| d.from == At(n));
             let known = own.fold(Index::Int(0), |sum, d| match decided.coordinate() {
-                Lane if d.stride >= LANES => sum + self.thread.clone().floordiv(d.stride).floormod(d.extent) * d.at,
+                Lane if d.stride * d.extent > LANES => {
+                    sum + self.thread.clone().floordiv(d.stride).floormod(d.extent) * d.at
+                }
                 Lane => sum + self.lane.clone().floordiv(d.stride).floormod(d.extent) * d.at,
                 // Whatever is left of it is refused.
                 _ => Index::Var(l.l.var),

@@ -3,8 +3,9 @@
 use super::{Fragments, Nest, Use};
 use crate::error::{Code, Error, Result};
 use crate::intrin::{Place, Played, Row, Rows, Uneven};
-use crate::ir::layout::Coordinate::{Index as At, Lane, Offset, Register};
+use crate::ir::layout::Coordinate::{Index as At, Lane, Offset, Register, Warp};
 use crate::ir::layout::{Coordinate, Layout};
+use crate::ir::lowered::threads::LANES;
 use crate::ir::simplify::{self, Env};
 use crate::ir::{Block, Buffer, Call, For, Held, Index, Operand, Scope, Stmt};
 use crate::lower::bug;
@@ -133,7 +134,11 @@ impl Fragments<'_> {
                 .help("a load with `trans` runs along the other dimension"));
         }
         let inverse = layout.inverse().ok_or_else(broken)?;
-        let start = |c: Coordinate| if c == Lane { self.lane.clone() } else { Index::Int(0) };
+        let start = |c: Coordinate| match c {
+            Lane => self.lane.clone(),
+            Warp => self.thread.clone().floordiv(LANES),
+            _ => Index::Int(0),
+        };
         let mut indices = played.base.clone();
         for (d, dim) in played.along.iter().enumerate() {
             let inside = inverse.symbolic(At(d), &start).ok_or_else(broken)?;
