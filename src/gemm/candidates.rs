@@ -63,7 +63,7 @@ pub fn candidates(gemm: &Gemm, target: &Target) -> Result<Vec<(String, Schedule)
 
 /// What the recipes compare, the recommended first, and then the cheapest; those of one kind in the order of the kind. Empty where the product
 /// has tensor cores by wmma alone, whose recipe has nothing to choose.
-pub(super) fn compared(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
+fn compared(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
     let Some(first) = offered(spec, target, 1).into_iter().next().filter(|first| !matches!(first, Recipe::Wmma(_)))
     else {
         return Vec::new();

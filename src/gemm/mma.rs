@@ -2,8 +2,8 @@
 //!
 //! cp.async fills a ring of stages in shared memory with tiles of A and B, swizzled so that neither the copies nor ldmatrix have bank
 //! conflicts. A warp loads the fragments of its next k iteration during the MMAs of this one. ldmatrix.trans transposes 16-bit
-//! operands that are not k-major. No instruction does so for bytes: a separate kernel transposes them (*packing*), and packs operands
-//! whose rows are not aligned to 16 bytes, which cp.async cannot read. Lanes load single elements where ldmatrix has none of their width
+//! operands that are not k-major. Of bytes it transposes pairs: a separate kernel transposes them (*packing*), or a byte permutation puts them in
+//! order (`turned`). That kernel also packs operands whose rows are not aligned to 16 bytes, which cp.async cannot read. Lanes load single elements where ldmatrix has none of their width
 //! (`elements`). Rows that no cp.async can read also come through registers, element by element, where packing takes longer.
 //! Where tiles do not divide the GEMM, the copies or the packing kernel fill in zeros. Where there are few tiles, k is split across
 //! blocks (split-K).
@@ -22,6 +22,7 @@ mod epilogue;
 mod invariant;
 mod narrow;
 mod tma;
+mod turned;
 mod unaligned;
 
 pub use narrow::OperandForm;
@@ -125,7 +126,11 @@ impl Mma {
             });
             whole.flat_map(|m| std::iter::once(m).chain(m.in_cluster(spec, target)))
         };
-        let all = OperandForm::of(spec, target).into_iter().flat_map(with);
+        Mma::ranked(OperandForm::of(spec, target).into_iter().flat_map(with), spec, target)
+    }
+
+    /// Those of the tiles that suit the product, with their cycles, the cheapest first.
+    fn ranked(all: impl Iterator<Item = Mma>, spec: &GemmSpec, target: &Target) -> Vec<(f64, Mma)> {
         // Every part has some tiles of k.
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
@@ -349,6 +354,7 @@ impl Mma {
         for operand in Operand::BOTH {
             self.fragment(&mut s, spec, operand, &names);
         }
+        self.reorder_accumulators(&mut s, spec, &names);
         s.pipeline("kk", if self.fragments == FragmentBuffers::Double { 2 } else { 1 });
         s.decompose_reduction(names.accumulators, "k0").made(["zero"]).tensorize("ii", &self.instruction(spec));
         self.producer(&mut s);
@@ -374,7 +380,7 @@ impl Mma {
 
     /// The loops of blocks, warps and instructions, and those of what stores the accumulators.
     fn nest(&self, s: &mut Steps, spec: &GemmSpec, names: &Names) {
-        let ([wi, wj], [ti, tj], [m, ki]) = (self.warps, self.tiles(), self.shape);
+        let ([wi, wj], [ti, tj], ki) = (self.warps, self.tiles(), self.shape[1]);
         split_k(s, self.parts, self.combine);
         let stored = self.stored(s, spec, names);
         let cluster = self.cluster();
@@ -385,18 +391,28 @@ impl Mma {
         let (sweeps, is) = if self.sweeps > 1 { (Some(self.sweeps), "is") } else { (None, "") };
         let depth = self.loaded_terms(spec);
         let (factors, made) = match depth / ki {
+            // Loads of the next step go ahead of what orders the bytes of this one.
+            1 if self.turns_any(spec) => (vec![1, ki], ["kq", "ki"]),
             1 => (vec![ki], ["ki", ""]),
             short if self.form == OperandForm::Unpacked => (vec![ki, short], ["ki", "kq"]),
             short => (vec![short, ki], ["kq", "ki"]),
         };
         let kq = if factors.len() > 1 { "kq" } else { "" };
-        let rows = ci.into_iter().chain([wi]).chain(sweeps).chain([ti / self.sweeps, m]);
-        s.split("i", rows, present(["i0", ic, "iw", is, "im", "ii"]));
-        s.split("j", cj.into_iter().chain([wj, tj, 8]), present(["j0", jc, "jw", "jm", "ji"]));
+        let (rows, of_rows) = self.row_loops(spec);
+        let (columns, of_columns, [of_tiles, of_pairs]) = self.column_loops(spec, tj);
+        let rows = ci.into_iter().chain([wi]).chain(sweeps).chain([ti / self.sweeps]).chain(rows);
+        s.split("i", rows, present(["i0", ic, "iw", is, "im"].into_iter().chain(of_rows)));
+        s.split(
+            "j",
+            cj.into_iter().chain([wj]).chain(columns),
+            present(["j0", jc, "jw"].into_iter().chain(of_columns)),
+        );
         let steps = std::iter::once(self.bk / depth).chain(factors);
         s.split("k", steps, present(["k0", "kk"].into_iter().chain(made)));
-        let inner = [of_cluster, "iw", "jw", "k0", "kk", kq, is, "jm", "im", "ii", "ji", "ki"];
+        let inner =
+            [of_cluster, "iw", "jw", "k0", "kk", kq, is, of_tiles, of_pairs, "im", of_rows[1], of_rows[0], "ji", "ki"];
         s.reorder(present([of_grid, "i0", "j0", ic, jc].into_iter().chain(inner)));
+        self.fuse_turned(s, spec);
         let (rows, _) = rows_of(s, spec, ("i0", up(spec.m, self.whole(Operand::A))));
         walk(s, rows, group_of(spec, self.group), BindMode::Plain);
         s.fuse(["iw", "jw"], "w").bind("w", Axis::Warp);
@@ -453,6 +469,9 @@ impl Mma {
 
     /// What a warp has of an operand in registers: four matrices at a time, in the order of the instruction's registers.
     fn fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
+        if self.turns(spec, operand) {
+            return self.turned_fragment(s, spec, operand, names.accumulators);
+        }
         if !self.loads_matrices(spec, operand) {
             return self.fragment_of_elements(s, spec, operand, names.accumulators);
         }

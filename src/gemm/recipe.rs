@@ -1,5 +1,7 @@
 //! Any recipe with what it decided: its name, its steps, and the cycles that its model takes it to cost.
 
+use super::packing::Source;
+use super::pipelined::Route;
 use super::work::{Work, cycles, memory, passes, with_memory};
 use super::{Combine, Gemv, Kind, Mma, Pipelined, Split, SwapAb, Tiles, WarpTiles, Wgmma, Wmma, tuning};
 use crate::schedule::Steps;
@@ -100,6 +102,18 @@ impl Recipe {
             Recipe::Tiles(t) => (t.parts, false),
             Recipe::Gemv(g) => (g.parts, false),
         }
+    }
+
+    /// Whether another kernel packs an operand, or adds up parts of k.
+    pub fn needs_workspace(&self) -> bool {
+        let packs = match self {
+            Recipe::Wgmma(w) => w.routes.contains(&Source::Packed),
+            Recipe::Mma(m) => m.routes.contains(&Source::Packed),
+            Recipe::Pipelined(p) => p.routes.contains(&Route::Packed),
+            Recipe::Wmma(_) | Recipe::WarpTiles(_) | Recipe::Tiles(_) | Recipe::Gemv(_) => false,
+        };
+        let (parts, in_cluster) = self.division();
+        packs || parts > 1 && !in_cluster
     }
 
     /// Blocks of a cluster that share operands.

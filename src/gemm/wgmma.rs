@@ -6,7 +6,7 @@
 //!
 //! Where tiles do not divide the GEMM, TMA loads fill in zeros, and elements beyond C are not stored. TMA needs rows aligned to 16
 //! bytes: a separate kernel packs other operands first, and threads store other rows of C. wgmma on bytes, bits and tf32 needs k-major operands:
-//! a separate kernel transposes the others.
+//! a separate kernel transposes the others, or one of them comes through registers (`registers`).
 
 mod cost;
 mod epilogue;

@@ -1,13 +1,15 @@
 //! Schedules that need no workspace: one kernel, from the operands to the results.
 
-use super::candidates::compared;
-use super::recommend::{first_that_lowers, lowering, scheduled, simt};
-use super::{Gemm, Product};
-use crate::error::Result;
+use super::kind::naive;
+use super::recipe::Recipe;
+use super::recommend::{lowering, scheduled};
+use super::{Gemm, Gemv, Mma, Pipelined, Product, Tiles, WarpTiles, Wgmma, Wmma};
+use crate::error::{Code, Error, Result};
 use crate::ir::Scope;
 use crate::loom::Schedule;
 use crate::schedule::Steps;
 use crate::target::Target;
+use crate::te::GemmSpec;
 
 /// The schedule without workspace that takes the fewest cycles by the model: no kernel of it packs an operand or sums over parts of k. A
 /// framework that records launches in a graph, or has no device memory to spare, asks for it; [`recommend`](super::recommend) is never slower by the
@@ -23,22 +25,42 @@ use crate::target::Target;
 /// ```
 ///
 /// # Errors
-/// Those of [`recommend`](super::recommend).
+/// Those of [`recommend`](super::recommend), and `gemm.program` where every recipe needs workspace.
 pub fn recommend_without_workspace(gemm: &Gemm, target: &Target) -> Result<Schedule> {
     let product = Product::of_gemm(gemm)?;
     let spec = &product.spec;
-    let mut recipes = compared(spec, target);
-    recipes.sort_by(|a, b| a.cycles(spec, target).total_cmp(&b.cycles(spec, target)));
-    let mut found = recipes.iter().map(|recipe| recipe.steps(spec)).map(|steps| alone(&product, target, steps));
-    if let Some(schedule) = found.find_map(Result::transpose) {
-        return schedule;
-    }
-    for steps in simt(spec, target) {
+    let steps = recipes(spec, target).into_iter().map(|recipe| recipe.steps(spec)).chain([naive(spec)]);
+    for steps in steps {
         if let Some(schedule) = alone(&product, target, steps)? {
             return Ok(schedule);
         }
     }
-    first_that_lowers(&product, target, simt(spec, target))
+    let message = format!("no recipe has steps without workspace on {target}");
+    Err(Error::input(Code::GemmProgram, message)
+        .help("recommend, whose kernels pass intermediate results through workspace"))
+}
+
+/// The recipes that need no workspace, the cheapest first.
+fn recipes(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
+    let mut all: Vec<Recipe> = Wgmma::candidates(spec, target).into_iter().map(Recipe::Wgmma).collect();
+    all.extend(
+        Mma::candidates(spec, target).into_iter().chain(Mma::with_turned_operands(spec, target)).map(Recipe::Mma),
+    );
+    all.retain(|recipe| !recipe.needs_workspace());
+    // As in a recommendation: the model of wmma does not compare with those of the others.
+    if all.is_empty() {
+        all.extend(Wmma::candidates(spec, target).into_iter().map(Recipe::Wmma));
+    }
+    all.extend(Gemv::candidates(spec, target).into_iter().map(|(_, g)| Recipe::Gemv(g)));
+    all.extend(Tiles::candidates(spec, target).into_iter().map(|(_, t)| Recipe::Tiles(t)));
+    if spec.batch.is_none() {
+        all.extend(Pipelined::candidates(spec, target).into_iter().map(|(_, p)| Recipe::Pipelined(p)));
+        all.extend(WarpTiles::choose(spec, target).map(|(_, w)| Recipe::WarpTiles(w)));
+    }
+    all.retain(|recipe| !recipe.needs_workspace());
+    let mut ranked: Vec<(f64, Recipe)> = all.into_iter().map(|recipe| (recipe.cycles(spec, target), recipe)).collect();
+    ranked.sort_by(|a, b| a.0.total_cmp(&b.0));
+    ranked.into_iter().map(|(_, recipe)| recipe).collect()
 }
 
 /// The schedule of a product by these steps, if it lowers for the chip and has no workspace.

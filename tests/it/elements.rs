@@ -4,7 +4,10 @@
 use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
-use warploom::gemm::{Activation, Along, FragmentBuffers, Kind, Mma, describe, recommend, recommend_without_workspace};
+use warploom::gemm::{
+    Activation, Along, FragmentBuffers, Kind, Mma, Source, SwapAb, Wgmma, describe, recommend,
+    recommend_without_workspace,
+};
 use warploom::lower::print;
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, run_lowered};
@@ -64,19 +67,67 @@ fn operands_of_bytes_across_k_come_to_wgmma_through_registers() {
     let types = sums.into_iter().chain(floats.into_iter().flat_map(|pair| results.map(|out| (pair, DType::F32, out))));
     let sizes = [[256, 512, 256], [208, 336, 144], [144, 80, 48], [512, 128, 640]];
     let cases = types.flat_map(|t| [Layout::NN, Layout::TT].map(|l| (t, l))).flat_map(|c| sizes.map(|s| (c, s)));
-    for (n, ((((a, b), acc, out), layout), size)) in cases.enumerate().filter(|(n, _)| drawn(&format!("bytes {n}"), 8))
+    for (n, ((((a, b), acc, out), layout), size)) in cases.enumerate().filter(|(n, _)| drawn(&format!("bytes {n}"), 12))
     {
         let [m, n_, k] = size;
         let program = te::parse(&format!("gemm {m}x{n_}x{k} {a}*{b}>{acc}>{out} {layout:?}")).unwrap();
         let product = describe(&program).unwrap();
-        let schedule = recommend_without_workspace(&product, &Target::sm_90a()).unwrap();
-        let text = schedule.to_string();
-        assert!(!text.contains("_pack"), "{n} {text}");
-        if size[0].min(size[1]) > 128 {
-            assert!(text.contains("ldmatrix.trans.quads.m32n64") && text.contains("wgmma_rs.m64n"), "{n} {text}");
-        }
+        let (target, wide) = (Target::sm_90a(), [64, 128, 256][n % 3]);
+        let (swap_ab, block) = match layout {
+            Layout::NN => (SwapAb::Swapped, [wide, 128]),
+            _ => (SwapAb::Straight, [128, wide]),
+        };
+        let plain = Wgmma::of(product.spec(), block, 2, &target);
+        let tiles = Wgmma { swap_ab, rows_in_registers: true, cluster: [1, 1], routes: [Source::Direct; 2], ..plain };
+        let tiles = Wgmma { stages: 3, in_flight: 1, ..tiles };
+        let steps = tiles.steps(product.spec()).finish().unwrap();
+        let schedule = Schedule::new(product.program().unwrap(), target, steps);
+        let (name, text) = (format!("{n} {wide}"), schedule.to_string());
+        assert!(text.contains("ldmatrix.trans.quads.m32n64") && text.contains("wgmma_rs.m64n"), "{name} {text}");
+        assert!(!text.contains("_pack"), "{name} {text}");
         right(&schedule);
     }
+}
+
+/// The same for mma.sync, where both operands may run across k: parts of k that a cluster adds up, batches, and what an epilogue makes of the sums.
+#[test]
+fn operands_of_bytes_across_k_come_to_mma_through_registers() {
+    let chips = [
+        (Target::sm_80(), "s8*u8>s32"),
+        (Target::sm_86(), "u8>s32"),
+        (Target::sm_89(), "e4m3>f32>f16"),
+        (Target::sm_89(), "e5m2*e4m3>f32"),
+        (Target::sm_90(), "s8>s32"),
+    ];
+    let rest = [
+        ("128x96x128", ""),
+        ("100x112x64", ""),
+        ("64x48x80", "batch"),
+        ("32x64x2048", ""),
+        ("80x144x96", "bias relu"),
+        ("48x48x160", "row_scales column_scales"),
+    ];
+    let cases = chips.into_iter().flat_map(|c| [Layout::NN, Layout::TN, Layout::TT].map(|l| (c, l)));
+    let cases = cases.flat_map(|c| rest.map(|r| (c, r)));
+    let (mut turned, mut tried) = (0, 0);
+    for (n, (((target, types), layout), (size, epilogue))) in
+        cases.enumerate().filter(|(n, _)| drawn(&format!("turned {n}"), 6))
+    {
+        // Rows of 100 bytes are read by no copy of 16.
+        let size = if layout.a_transposed() { size.replace("100", "112") } else { size.to_string() };
+        let (epilogue, batch) = if epilogue == "batch" { ("", true) } else { (epilogue, false) };
+        let types = if epilogue.is_empty() { types.to_string() } else { types.replace(">s32", ">s32>f16") };
+        let program = te::parse(&format!("gemm {size} {types} {layout:?} {epilogue}")).unwrap();
+        let product = describe(&program).unwrap_or_else(|| panic!("{size} {types} {epilogue}"));
+        let product = if batch { product.batch(2) } else { product };
+        let schedule = recommend_without_workspace(&product, &target).unwrap();
+        let text = schedule.to_string();
+        assert!(!text.contains("_pack"), "{n} {text}");
+        tried += 1;
+        turned += u32::from(text.contains("ldmatrix.trans.quads.m32n16"));
+        right(&schedule);
+    }
+    assert!(turned * 2 > tried, "{turned} of {tried}");
 }
 
 /// What an epilogue makes of accumulators whose rows have another order than the operand's.

@@ -30,7 +30,7 @@ impl Mma {
         // Eight 4-bit integers of each lane become bytes, for two MMAs.
         let (mma, unpack) = match self.form {
             OperandForm::Unpacked => (2.0 * cycles, (wm + wn) as f64 / 4.0 * tuning::UNPACK_CYCLES),
-            _ => (cycles, 0.0),
+            _ => (cycles, self.permuting(spec)),
         };
         let used: f64 = Operand::BOTH.into_iter().map(|operand| self.moved(spec, operand)).sum();
         let stored = if self.parts > 1 { 4 } else { i64::from(spec.out.bits()) / 8 };
@@ -155,7 +155,8 @@ impl Mma {
         let accumulators = wm * wn / 32 * i64::from(spec.acc.bits()) / 32;
         let unpacked = if self.form == OperandForm::Unpacked { (wm + wn) / 2 } else { 0 };
         let set = (wm + wn) * self.loaded_terms(spec) * self.form.bits(spec) / (32 * LANES);
-        let form = set * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
+        let turned = if self.turns_any(spec) { set } else { 0 };
+        let form = turned + set * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
         let copied = if self.asynchronous { 0 } else { self.on_the_way(spec) };
         accumulators + form + copied + tuning::ADDRESS_REGISTERS
     }

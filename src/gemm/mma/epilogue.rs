@@ -87,6 +87,13 @@ impl Mma {
         let order = if by_column { ["on", "om"] } else { ["om", "on"] };
         let matrices = self.epilogue == Epilogue::Stmatrix;
         s.reverse_compute_at(stored, "w").made(present([copied, "o0", "o1"]));
+        // Each lane has its elements in an order of its own where rows or columns of instructions have another one.
+        if self.turns_any(spec) {
+            if self.staged() {
+                self.store_rows(s, spec);
+            }
+            return;
+        }
         s.split("o0", [self.shape[0]], ["om", "oi"]).split("o1", [if matrices { 16 } else { 8 }], ["on", "oj"]);
         s.reorder(present([copied].into_iter().chain(order).chain(["oi", "oj"])));
         let stmatrix = format!("stmatrix.m16n16.{}", spec.out);

@@ -1,12 +1,15 @@
-//! The operand that k does not run along, through registers: wgmma reads tiles of 32-bit elements from shared memory along k alone, and the
-//! operand that gives the rows of the instruction from registers.
+//! The operand that k does not run along, through registers: wgmma reads tiles of 32-bit elements and of bytes from shared memory along k alone, and
+//! the operand that gives the rows of the instruction from registers.
 //!
 //! TMA loads its tile as it lies in memory, and each lane loads the elements of its fragment. Where that operand is B, A and B are swapped
 //! (C^T = B^T A^T). Where neither operand lies along k, a separate kernel transposes B.
 //!
-//! Lane 4 g + t loads row g of the instruction at k = t. Rows of a swizzled tile hold 32 rows of the operand in chunks of four, and chunk c of
-//! row k is stored at c XOR k % 8. If rows of the instruction were rows of the operand, the chunks g / 4 of t and of t + 1 would be in the same
-//! banks. So rows of the instruction take those of the operand in another order: g / 4 steps by 16, and all 32 lanes read different banks.
+//! Of 32-bit elements lane 4 g + t loads row g of the instruction at k = t. Rows of a swizzled tile hold 32 rows of the operand in chunks of four, and
+//! chunk c of row k is stored at c XOR k % 8. If rows of the instruction were rows of the operand, the chunks g / 4 of t and of t + 1 would be in the
+//! same banks. So rows of the instruction take those of the operand in another order: g / 4 steps by 16, and all 32 lanes read different banks.
+//!
+//! Of bytes ldmatrix.trans gives lane 4 g + t rows 2 g and 2 g + 1 of the operand at k = 4 t to 4 t + 3, and a byte permutation makes rows g and g + 8 of
+//! the instruction of them. Rows k and k + 8 of a matrix are in the same banks, so each load takes twice as long as it might.
 
 use super::{DEPTH, Epilogue, MOST_STAGES, Operand, ROWS, STORE_BYTES, Source, SwapAb, Wgmma, bytes, room};
 use crate::gemm::staging::fuse_all;
