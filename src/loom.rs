@@ -201,8 +201,11 @@ impl Schedule {
     /// `loom.resize` where no builder makes the program; `te.size` where it has another number of sizes; what the builder refuses.
     pub fn resized(&self, sizes: &[i64]) -> Result<Schedule> {
         let Some(known) = Known::of(&self.program) else {
-            let message = format!("program {} is not one of te's builders: its text fixes its size", self.program.name);
-            return Err(Error::input(Code::LoomResize, message));
+            let message =
+                format!("the text of program {} states its extents, which no other size replaces", self.program.name);
+            return Err(Error::input(Code::LoomResize, message).help(
+                "change the extents in the text, or begin it with a builder line such as `gemm 64x64x64 f32 NN`",
+            ));
         };
         Ok(Schedule { program: known.resized(sizes)?.build()?, ..self.clone() })
     }

@@ -13,6 +13,8 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 
 /// Bytes of a header that are read at most.
 const LONGEST_HEADER: u32 = 1 << 16;
+/// Characters of a header that a message shows.
+const SHOWN: usize = 80;
 
 /// The types of .npy files that arrays can hold, without the order of bytes.
 const NPY: [(&str, DType); 9] = [
@@ -132,7 +134,7 @@ impl Array {
 fn npy(mut file: impl Read, wrong: &dyn Fn(String) -> Error) -> Result<Array> {
     let header = header(&mut file).map_err(|e| wrong(format!("it has no header of a .npy file ({e})")))?;
     let (form, is_fortran, shape) =
-        parsed(&header).ok_or_else(|| wrong(format!("its header is not understood: {}", header.trim())))?;
+        parsed(&header).ok_or_else(|| wrong(format!("its header is not understood: {}", beginning(header.trim()))))?;
     let (order, kind) = form.split_at(form.len().min(1));
     let found = NPY.iter().find(|(theirs, _)| *theirs == kind);
     let dtype = found.ok_or_else(|| wrong(format!("elements of type {form} have no type here")))?.1;
@@ -147,12 +149,21 @@ fn npy(mut file: impl Read, wrong: &dyn Fn(String) -> Error) -> Result<Array> {
     Ok(array)
 }
 
+/// What a message shows of a text that may be long.
+fn beginning(text: &str) -> String {
+    let shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() { format!("{shown} ..") } else { shown }
+}
+
 /// The text of the header (NumPy's format of versions 1 to 3).
 fn header(file: &mut impl Read) -> std::io::Result<String> {
     let mut start = [0; 8];
     file.read_exact(&mut start)?;
     if !start.starts_with(MAGIC) {
         return Err(std::io::Error::other("another magic number"));
+    }
+    if !(1..=3).contains(&start[6]) {
+        return Err(std::io::Error::other(format!("version {} of the format is not known", start[6])));
     }
     let length = if start[6] == 1 {
         let mut length = [0; 2];
@@ -165,6 +176,9 @@ fn header(file: &mut impl Read) -> std::io::Result<String> {
     };
     let mut text = Vec::new();
     file.take(u64::from(length.min(LONGEST_HEADER))).read_to_end(&mut text)?;
+    if text.len() < length.min(LONGEST_HEADER) as usize {
+        return Err(std::io::Error::other(format!("it ends after {} of {length} bytes", text.len())));
+    }
     String::from_utf8(text).map_err(std::io::Error::other)
 }
 
@@ -188,9 +202,11 @@ fn safe(bytes: &[u8], tensor: Option<&str>, wrong: &dyn Fn(String) -> Error) -> 
         (None, [one]) => one,
         (None, _) => {
             let listed: Vec<&str> = names.iter().copied().take(16).collect();
-            return Err(
-                wrong(format!("it holds {} tensors", names.len())).help(format!("name one: {}", listed.join(", ")))
-            );
+            return Err(wrong(format!("it holds {} tensors", names.len())).help(format!(
+                "name one, `FILE:{}`: {}",
+                listed.first().unwrap_or(&"TENSOR"),
+                listed.join(", ")
+            )));
         }
     };
     let view = all

@@ -83,6 +83,12 @@ pub fn run(args: &BuildArgs) -> Result<ExitCode> {
     let artifact = artifact?;
     if let Some((first, second)) = artifact.ambiguous() {
         let [first, second] = [first, second].map(|at| &artifact.variants[at]);
+        if first.label == second.label {
+            let message = format!("{} for {} is built twice", first.label, first.kernels.target);
+            return Err(
+                Error::input(Code::CliArtifact, message).help("name each file, size, type, layout and target once")
+            );
+        }
         show::note(format_args!(
             "{} and {} take the same arguments on {}: a program chooses between them by the label",
             first.label, second.label, first.kernels.target
@@ -110,6 +116,12 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
             let own = [product.default_target()];
             for target in if targets.is_empty() { &own } else { &targets[..] } {
                 // A record is of one program.
+                if args.ranges.is_some() && product.spec().least_m.is_none() {
+                    let message = format!("--ranges divides the range of a dynamic M, and M is {}", product.spec().m);
+                    return Err(
+                        Error::input(Code::CliArtifact, message).help("--gemm 1..=8192x4096x4096, or no --ranges")
+                    );
+                }
                 let ranges = args.ranges.unwrap_or(RANGES);
                 let is_divided = product.spec().least_m.is_some() && ranges > 1 && records.is_empty();
                 if is_divided {

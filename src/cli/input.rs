@@ -424,7 +424,8 @@ pub fn text(file: &Path) -> Result<String> {
         Some("-") => std::io::stdin().lock().take(most).read_to_end(&mut bytes),
         _ => File::open(file).and_then(|f| f.take(most).read_to_end(&mut bytes)),
     };
-    read.map_err(|e| cannot(&e))?;
+    let of_artefact = |e: Error| if file.is_dir() { e.help(format!("warploom inspect {}", file.display())) } else { e };
+    read.map_err(|e| of_artefact(cannot(&e)))?;
     if bytes.len() > LONGEST_TEXT {
         return Err(Error::input(Code::CliFile, format!("{} is longer than {LONGEST_TEXT} bytes", file.display())));
     }

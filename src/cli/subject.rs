@@ -62,7 +62,7 @@ pub struct BenchArgs {
     /// invariance).
     #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "kinds", "choice", "files", "examples", "ladder", "suite", "random", "launch"])]
     pub invariant: bool,
-    /// For each GEMM of --gemm, measure the recommended steps and the recommended ones that need no workspace.
+    /// For each GEMM of --gemm, measure the recommended steps and the recommended ones without workspace.
     #[arg(long, requires = "gemm", conflicts_with_all = ["candidates", "invariant", "kinds", "choice", "files", "examples", "ladder", "suite", "random", "launch"])]
     pub no_workspace: bool,
     /// For each GEMM of --gemm, also measure the best schedule of this record of `warploom tune`, where the record is of the GEMM and the
@@ -258,7 +258,7 @@ impl Subject {
         Ok([free, Subject::new("invariant", gemm::recommend_invariant(gemm, target)?)])
     }
 
-    /// The recommended steps of a GEMM, and those that need no workspace.
+    /// The recommended steps of a GEMM, and the recommended ones without workspace.
     ///
     /// # Errors
     /// Those of [`gemm::recommend`].

@@ -66,9 +66,47 @@ fn recipes(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
 /// The schedule of a product by these steps, if it lowers for the chip and has no workspace.
 fn alone(product: &Product, target: &Target, steps: Steps) -> Result<Option<Schedule>> {
     let Some(schedule) = scheduled(product, target, steps)? else { return Ok(None) };
-    let func = schedule.scheduled()?;
+    let Ok(func) = schedule.scheduled() else { return Ok(None) };
     let numbered = func.buffers.iter().enumerate();
     let is_param = |at: usize| func.params.iter().any(|id| id.0 as usize == at);
     let has_workspace = numbered.into_iter().any(|(at, buffer)| buffer.scope == Scope::Global && !is_param(at));
     Ok(if has_workspace { None } else { lowering(schedule) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::te::Layout;
+
+    #[test]
+    fn every_product_has_steps_without_workspace() {
+        let chips = [Target::sm_70(), Target::sm_80(), Target::sm_89(), Target::sm_90a()];
+        let types = [DType::F16, DType::F32, DType::S8, DType::E4m3, DType::S4, DType::F64];
+        let sizes = [[100, 72, 34], [512, 512, 512], [64, 64, 8192], [2, 300, 700]];
+        for (n, ((dtype, target), [m, n_, k])) in
+            types.into_iter().flat_map(|t| chips.map(|c| (t, c))).flat_map(|c| sizes.map(|s| (c, s))).enumerate()
+        {
+            let gemm = Gemm::new(m, n_, k).of(dtype).layout(Layout::ALL[(n + n / 4) % 4]);
+            let schedule = recommend_without_workspace(&gemm, &target).unwrap();
+            let func = schedule.scheduled().unwrap();
+            let global = func.buffers.iter().filter(|b| b.scope == Scope::Global).count();
+            assert_eq!(global, func.params.len(), "{schedule}");
+        }
+    }
+
+    #[test]
+    fn bytes_across_k_come_to_tensor_cores() {
+        let rows = |dtype, layout, target: Target| {
+            let gemm = Gemm::new(4096, 4096, 4096).of(dtype).layout(layout);
+            recommend_without_workspace(&gemm, &target).unwrap().to_string()
+        };
+        for layout in [Layout::NN, Layout::TT] {
+            assert!(rows(DType::E4m3, layout, Target::sm_90a()).contains("wgmma_rs.m64n256k32.f32.e4m3.e4m3"));
+        }
+        for layout in [Layout::NN, Layout::TN, Layout::TT] {
+            assert!(rows(DType::S8, layout, Target::sm_80()).contains("ldmatrix.trans.quads.m32n16.s8"));
+        }
+        assert!(rows(DType::S8, Layout::TN, Target::sm_90a()).contains("ldmatrix.trans.quads.m32n16.s8"));
+    }
 }

@@ -86,8 +86,8 @@ impl Mma {
         if self.turns(spec, Operand::A) { (vec![m / 2, 2], ["ip", "ir"]) } else { (vec![m], ["ii", ""]) }
     }
 
-    /// The loops over the columns of so many instructions side by side, with their extents, in the order of C's columns; and those over instructions.
-    /// Two columns of a turned B that follow each other are in two instructions.
+    /// The loops over the columns of a warp's tile, with their extents, in the order of C's columns; and the loops over its `tiles` instructions. Two
+    /// columns of a turned B that follow each other are in two instructions.
     pub(super) fn column_loops(&self, spec: &GemmSpec, tiles: i64) -> (Vec<i64>, [&'static str; 3], [&'static str; 2]) {
         match self.turns(spec, Operand::B) {
             true => (vec![tiles / 2, 8, 2], ["jq", "ji", "jr"], ["jq", "jr"]),
@@ -95,7 +95,7 @@ impl Mma {
         }
     }
 
-    /// One loop over the rows of an instruction, and one over instructions side by side.
+    /// One loop over the rows of an instruction, and one over the instructions of a row of the warp's tile.
     pub(super) fn fuse_turned(&self, s: &mut Steps, spec: &GemmSpec) {
         if self.turns(spec, Operand::A) {
             s.fuse(["ir", "ip"], "ii");

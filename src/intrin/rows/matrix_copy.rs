@@ -13,7 +13,7 @@
 use crate::dtype::DType;
 use crate::intrin::{Action, Emit, Init, Level, Operand, Place, Row};
 use crate::ir::layout::Coordinate::{Bit, Index, Lane, Offset, Register, Warp};
-use crate::ir::layout::{Digit, Layout};
+use crate::ir::layout::{Coordinate, Digit, Layout};
 use crate::target::Features;
 
 /// Matrices of a tile: down and across.
@@ -87,31 +87,23 @@ pub(super) fn quads(dtype: DType) -> [Row; 2] {
         };
         let n = 16 * warps;
         let of_warps = Digit::new(Index(1), 16, warps, Warp, 1);
-        let registers = Layout::new([
-            Digit::new(Index(0), 1, 2, Bit, 16),
-            Digit::new(Index(0), 2, 2, Register, 1),
-            Digit::new(Index(0), 4, 4, Lane, 1),
-            Digit::new(Index(0), 16, 2, Register, 2),
-            Digit::new(Index(1), 1, 2, Bit, 8),
-            Digit::new(Index(1), 2, 8, Lane, 4),
-            of_warps,
-        ]);
-        let addresses = Layout::new([
-            Digit::new(Index(0), 1, 2, Lane, 1),
-            Digit::new(Index(0), 2, 2, Lane, 8),
-            Digit::new(Index(0), 4, 4, Lane, 2),
-            Digit::new(Index(0), 16, 2, Lane, 16),
-            Digit::new(Index(1), 1, 16, Offset, 8),
-            of_warps,
-        ]);
+        // The two rows of a pair, the pairs of four rows, the fours of a half, and the halves.
+        let by_rows = |to: [(Coordinate, i64); 4]| {
+            let digits = [(1, 2), (2, 2), (4, 4), (16, 2)].into_iter().zip(to);
+            digits.map(|((at, extent), (to, stride))| Digit::new(Index(0), at, extent, to, stride))
+        };
+        let columns = [Digit::new(Index(1), 1, 2, Bit, 8), Digit::new(Index(1), 2, 8, Lane, 4), of_warps];
+        let registers = by_rows([(Bit, 16), (Register, 1), (Lane, 1), (Register, 2)]).chain(columns);
+        let behind = [Digit::new(Index(1), 1, 16, Offset, 8), of_warps];
+        let addresses = by_rows([(Lane, 1), (Lane, 8), (Lane, 2), (Lane, 16)]).chain(behind);
         Row {
             name: format!("ldmatrix.trans.quads.m32n{n}.{dtype}"),
             about,
             level,
             dims: vec![("m", 32), ("n", n)],
             operands: vec![
-                Operand::new("D", Place::Registers(registers)),
-                Operand::new("S", Place::Addresses(addresses)),
+                Operand::new("D", Place::Registers(Layout::new(registers))),
+                Operand::new("S", Place::Addresses(Layout::new(addresses))),
             ],
             meaning: format!(
                 "program ldmatrix\ninput S {dtype}[32, {n}]\nD: output D[m 32, n {n}] {dtype} = S[m, n]"
