@@ -46,7 +46,8 @@ impl Choice {
 /// Measures every candidate of each GEMM and prints the shares.
 pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     let Place::Gpu(device) = data::place(Some(args.device.as_deref().unwrap_or("0")))? else {
-        return Err(Error::input(Code::CliLaunch, "the simulator does not time candidates").help("--device 0 on a host with a GPU"));
+        return Err(Error::input(Code::CliLaunch, "the simulator does not time candidates")
+            .help("--device 0 on a host with a GPU"));
     };
     let all = args.fixed_products(&args.gemm, "--choice")?;
     let target = args.target(Some(data::chip(device.info())?), &all)?;

@@ -10,7 +10,8 @@ use std::process::ExitCode;
 /// Prints a row for each kind of kernel; one that the device cannot launch is said and left out.
 pub fn run(device: Option<&str>, as_json: bool) -> Result<ExitCode> {
     let Place::Gpu(device) = data::place(Some(device.unwrap_or("0")))? else {
-        return Err(Error::input(Code::CliLaunch, "the simulator has no launches to time").help("--device 0 on a host with a GPU"));
+        return Err(Error::input(Code::CliLaunch, "the simulator has no launches to time")
+            .help("--device 0 on a host with a GPU"));
     };
     let mut table = show::table(&["launch of a kernel with", "driver us", "warploom us", "in a graph us"]);
     for (name, launches) in Launches::all(&device, &|text| crate::compile(&Schedule::parse(text)?)) {
