@@ -115,13 +115,13 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
             let product = input::gemm_of(sizes, types, layout)?;
             let own = [product.default_target()];
             for target in if targets.is_empty() { &own } else { &targets[..] } {
-                // A record is of one program.
                 if args.ranges.is_some() && product.spec().least_m.is_none() {
                     let message = format!("--ranges divides the range of a dynamic M, and M is {}", product.spec().m);
                     return Err(
                         Error::input(Code::CliArtifact, message).help("--gemm 1..=8192x4096x4096, or no --ranges")
                     );
                 }
+                // A record is of one program.
                 let ranges = args.ranges.unwrap_or(RANGES);
                 let is_divided = product.spec().least_m.is_some() && ranges > 1 && records.is_empty();
                 if is_divided {

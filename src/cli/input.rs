@@ -55,7 +55,7 @@ pub struct What {
     /// in f32. Tensor cores keep 13 fraction bits in a sum.
     #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind", "epilogue", "invariant"])]
     promoted: bool,
-    /// Steps for --gemm that need no workspace: one kernel, which packs no operand and sums over all of k.
+    /// Steps for --gemm without workspace: no kernel packs an operand, and no second kernel adds up parts of k.
     #[arg(long, requires = "gemm", conflicts_with_all = ["file", "kind", "epilogue", "invariant", "promoted", "weights", "records"])]
     no_workspace: bool,
     /// Compile for this chip instead of the file's. Without it, --gemm is for the GPU's own chip; without a GPU for sm_90a where

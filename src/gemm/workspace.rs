@@ -11,9 +11,9 @@ use crate::schedule::Steps;
 use crate::target::Target;
 use crate::te::GemmSpec;
 
-/// The schedule without workspace that takes the fewest cycles by the model: no kernel of it packs an operand or sums over parts of k. A
-/// framework that records launches in a graph, or has no device memory to spare, asks for it; [`recommend`](super::recommend) is never slower by the
-/// model.
+/// The schedule without workspace that takes the fewest cycles by the model: no kernel packs an operand, and no second kernel adds up parts of k. A
+/// framework that records launches in a graph, or has no device memory to spare, asks for it. Operands of 8 bits across k come through registers, which
+/// [`recommend`](super::recommend) does not choose as it was not timed yet.
 ///
 /// ```
 /// use warploom::{DType, Target, gemm::{Gemm, recommend_without_workspace}};
