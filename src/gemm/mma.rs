@@ -34,7 +34,7 @@ use super::operand::{Operand, both_along_k, up};
 use super::packing::{Packing, Source, transposes};
 use super::padding::Padding;
 use super::split::{Combine, PARTS, part_loops, parts_bytes, shares_out, split_k};
-use super::staging::{Fragment, Staging, present, source};
+use super::staging::{Fragment, STAGED, Staging, present, source};
 use super::tiles;
 use super::tuning;
 use super::work::{Placement, operand_bytes, ranked, releases_early};
@@ -390,12 +390,15 @@ impl Mma {
         let [(ci, ic), (cj, jc)] = cluster.factors();
         let (sweeps, is) = if self.sweeps > 1 { (Some(self.sweeps), "is") } else { (None, "") };
         let depth = self.loaded_terms(spec);
+        let terms = self.term_loops(spec);
         let (factors, made) = match depth / ki {
             // Loads of the next step go ahead of what orders the bytes of this one.
-            1 if self.turns_any(spec) => (vec![1, ki], ["kq", "ki"]),
-            1 => (vec![ki], ["ki", ""]),
-            short if self.form == OperandForm::Unpacked => (vec![ki, short], ["ki", "kq"]),
-            short => (vec![short, ki], ["kq", "ki"]),
+            1 if self.turns_any(spec) => {
+                ([vec![1], terms.factors.clone()].concat(), [vec!["kq"], terms.loops.clone()].concat())
+            }
+            1 => (vec![ki], vec!["ki"]),
+            short if self.form == OperandForm::Unpacked => (vec![ki, short], vec!["ki", "kq"]),
+            short => (vec![short, ki], vec!["kq", "ki"]),
         };
         let kq = if factors.len() > 1 { "kq" } else { "" };
         let (rows, of_rows) = self.row_loops(spec);
@@ -408,11 +411,13 @@ impl Mma {
             present(["j0", jc, "jw"].into_iter().chain(of_columns)),
         );
         let steps = std::iter::once(self.bk / depth).chain(factors);
-        s.split("k", steps, present(["k0", "kk"].into_iter().chain(made)));
+        s.split("k", steps, ["k0", "kk"].into_iter().chain(made));
         let inner =
-            [of_cluster, "iw", "jw", "k0", "kk", kq, is, of_tiles, of_pairs, "im", of_rows[1], of_rows[0], "ji", "ki"];
+            [of_cluster, "iw", "jw", "k0", "kk", kq, is, of_tiles, of_pairs, "im", of_rows[1], of_rows[0], "ji"];
+        let inner = inner.into_iter().chain(terms.order.iter().copied());
         s.reorder(present([of_grid, "i0", "j0", ic, jc].into_iter().chain(inner)));
         self.fuse_turned(s, spec);
+        terms.fuse(s, "terms");
         let (rows, _) = rows_of(s, spec, ("i0", up(spec.m, self.whole(Operand::A))));
         walk(s, rows, group_of(spec, self.group), BindMode::Plain);
         s.fuse(["iw", "jw"], "w").bind("w", Axis::Warp);
@@ -444,23 +449,29 @@ impl Mma {
     fn stage(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
         let source = &*names.sources[operand as usize];
         let fills_zeros = self.padding(spec).pads_operand(operand) && self.routes[operand as usize] == Source::Direct;
-        let staging = Staging { operand, accumulators: names.accumulators, source, fills_zeros };
+        let staging = Staging {
+            operand,
+            buffer: STAGED[operand as usize],
+            accumulators: names.accumulators,
+            source,
+            fills_zeros,
+        };
         staging.read(s);
         staging.inline_padding(s);
         let bits = self.form.bits(spec);
         let panel = (self.row(spec, operand) * bits / 8).min(128);
         if self.tma.is_some() {
-            s.compute_at(staging.buffer(), "k0");
+            s.compute_at(staging.buffer, "k0");
             return staging.copy_by_tma(s, panel, self.cluster());
         }
         let piece = if self.copies_by_bytes(spec, operand) { operand.piece(spec) } else { 16 };
         staging.copy_by_threads(s, self.threads(), 8 * piece / bits);
         match self.loads_matrices(spec, operand) {
-            true => s.swizzle(staging.buffer(), panel),
-            false => self.pad_rows(s, spec, staging.buffer()),
+            true => s.swizzle(staging.buffer, panel),
+            false => self.pad_rows(s, spec, staging.buffer),
         };
         if self.asynchronous {
-            s.copy_with(staging.buffer(), CopyKind::CpAsync);
+            s.copy_with(staging.buffer, CopyKind::CpAsync);
             if piece == 16 && operand_bytes(spec, operand) <= tuning::HOT_BYTES {
                 s.through_l1();
             }

@@ -15,6 +15,7 @@ mod kind;
 mod line;
 mod mma;
 mod operand;
+mod order;
 mod packing;
 mod padding;
 mod parts;

@@ -21,7 +21,7 @@ use super::operand::{Operand, up};
 use super::packing::Packing;
 use super::padding::Padding;
 use super::split::{Split, combine_parts, combine_slices};
-use super::staging::{Staging, divide_among_threads, fuse_all, present, source};
+use super::staging::{STAGED, Staging, divide_among_threads, fuse_all, present, source};
 use crate::ir::{Axis, CopyKind, Index, Note, Scope};
 use crate::schedule::{IndexMap, Steps};
 use crate::target::{LANES, Target};
@@ -259,8 +259,14 @@ impl Pipelined {
         let (n, t, route) = (operand.name(), self.lanes()[operand as usize], self.routes[operand as usize]);
         let accumulators = self.division().sums();
         let fills_zeros = self.padding(spec).pads_operand(operand) && route != Route::Packed;
-        let staging = Staging { operand, accumulators, source: &self.source(spec, operand), fills_zeros };
-        let staged = staging.buffer();
+        let staging = Staging {
+            operand,
+            buffer: STAGED[operand as usize],
+            accumulators,
+            source: &self.source(spec, operand),
+            fills_zeros,
+        };
+        let staged = staging.buffer;
         staging.read(s);
         staging.inline_padding(s);
         let [first, second, high, low, group] = ["0", "1", "h", "l", "g"].map(|end| format!("{n}{end}"));

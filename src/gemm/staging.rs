@@ -5,10 +5,15 @@ use super::operand::Operand;
 use crate::ir::{Axis, CopyKind, Scope};
 use crate::schedule::Steps;
 
+/// The staged buffers of A and B.
+pub(super) const STAGED: [&str; 2] = ["A_s", "B_s"];
+
 /// An operand's tile in shared memory, the staged buffer `A_s` or `B_s`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Staging<'a> {
     pub operand: Operand,
+    /// The staged buffer.
+    pub buffer: &'a str,
     /// The block that has the accumulators.
     pub accumulators: &'a str,
     /// The buffer that the tile is copied from.
@@ -18,14 +23,9 @@ pub(super) struct Staging<'a> {
 }
 
 impl Staging<'_> {
-    /// The staged buffer.
-    pub fn buffer(&self) -> &'static str {
-        ["A_s", "B_s"][self.operand as usize]
-    }
-
     /// Stages the tile.
     pub fn read(&self, s: &mut Steps) {
-        s.cache_read(self.accumulators, self.source, Scope::Shared, self.buffer());
+        s.cache_read(self.accumulators, self.source, Scope::Shared, self.buffer);
     }
 
     /// Makes the padding a part of the copy, where the copy fills in zeros.
@@ -40,14 +40,14 @@ impl Staging<'_> {
         let x = self.operand.lower();
         let name = |end: &str| format!("{x}{end}");
         let [first, second] = [name("0"), name("1")];
-        s.compute_at(self.buffer(), "k0").made([&first, &second]);
+        s.compute_at(self.buffer, "k0").made([&first, &second]);
         divide_among_threads(s, [&first, &second], &name("e"), threads, vector, ["_0", "_1", "_2"].map(name));
         s.bind(&name("_1"), Axis::ThreadX).vectorize(&name("_2"));
     }
 
     /// TMA copies the tile in panels of rows of so many bytes, to all blocks of a cluster that share it.
     pub fn copy_by_tma(&self, s: &mut Steps, panel: i64, cluster: ClusterLoops) {
-        s.swizzle(self.buffer(), panel).copy_with(self.buffer(), CopyKind::Tma);
+        s.swizzle(self.buffer, panel).copy_with(self.buffer, CopyKind::Tma);
         if let Some(sharing) = cluster.sharing(self.operand) {
             s.multicast(sharing);
         }
@@ -99,7 +99,7 @@ impl Fragment<'_> {
 
     /// Stages the fragment.
     pub fn read(&self, s: &mut Steps) {
-        s.cache_read(self.accumulators, ["A_s", "B_s"][self.operand as usize], Scope::Fragment, self.buffer());
+        s.cache_read(self.accumulators, STAGED[self.operand as usize], Scope::Fragment, self.buffer());
     }
 
     /// Loads the fragment matrix by matrix.

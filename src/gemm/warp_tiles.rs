@@ -12,7 +12,7 @@ use super::epilogue::digits;
 use super::grid::{bind_blocks, group_of, walk};
 use super::operand::Operand;
 use super::split::Split;
-use super::staging::{Staging, divide_among_threads, present};
+use super::staging::{STAGED, Staging, divide_among_threads, present};
 use crate::dtype::DType;
 use crate::ir::{Axis, BindMode, Index, Note, Scope, Var};
 use crate::schedule::{IndexMap, Steps};
@@ -182,11 +182,17 @@ impl WarpTiles {
     fn stage(&self, s: &mut Steps, operand: Operand, turned: bool, wide: i64) {
         let (n, threads, width) = (operand.name(), self.threads(), self.block()[operand as usize]);
         let vector = wide.min(width * self.bk * self.split.slices / threads);
-        let staging = Staging { operand, accumulators: self.split.sums(), source: n, fills_zeros: false };
+        let staging = Staging {
+            operand,
+            buffer: STAGED[operand as usize],
+            accumulators: self.split.sums(),
+            source: n,
+            fills_zeros: false,
+        };
         staging.read(s);
         let [first, second, queue, half, fused, outer, thread, element] =
             ["0", "1", "q", "h", "f", "o", "t", "v"].map(|end| format!("{n}{end}"));
-        s.compute_at(staging.buffer(), "k0").made([&first, &second]);
+        s.compute_at(staging.buffer, "k0").made([&first, &second]);
         // Neighbours take two vectors of a row that is turned, then the next row, so that what they store lies in
         // different banks.
         if turned && self.split.slices > 1 {
@@ -205,7 +211,7 @@ impl WarpTiles {
         s.vectorize(&element).bind(&thread, Axis::ThreadX);
         if turned {
             let swapped = IndexMap::new(["i", "j"], |[i, j]| vec![j, i]);
-            s.transform_layout(staging.buffer(), swapped).storage_align(staging.buffer(), 0, 2 * wide, wide);
+            s.transform_layout(staging.buffer, swapped).storage_align(staging.buffer, 0, 2 * wide, wide);
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Where tiles do not divide the GEMM, TMA loads fill in zeros, and elements beyond C are not stored. TMA needs rows aligned to 16
 //! bytes: a separate kernel packs other operands first, and threads store other rows of C. wgmma on bytes, bits and tf32 needs k-major operands:
-//! a separate kernel transposes the others, or one of them comes through registers (`registers`).
+//! a separate kernel transposes the others, or one of them comes through registers (`registers`) and of bytes the other is turned in shared memory (`turned`).
 
 mod cost;
 mod epilogue;
@@ -21,6 +21,7 @@ mod registers;
 mod rungs;
 mod swapped;
 mod thin;
+mod turned;
 mod unaligned;
 mod wide_epilogue;
 
@@ -409,7 +410,7 @@ impl Wgmma {
         if self.in_flight > 0 {
             s.in_flight(self.in_flight);
         }
-        self.specialize(&mut s);
+        self.specialize(&mut s, spec);
         s
     }
 
@@ -427,9 +428,10 @@ impl Wgmma {
         let is_packed = self.routes[operand as usize] == Source::Packed;
         let fills_zeros = self.padding(spec).pads_operand(operand) && !is_packed;
         let accumulators = self.accumulators(spec);
-        let staging = Staging { operand, accumulators, source: &self.source(spec, operand), fills_zeros };
+        let buffer = self.loaded(spec, operand);
+        let staging = Staging { operand, buffer, accumulators, source: &self.source(spec, operand), fills_zeros };
         staging.read(s);
-        s.compute_at(staging.buffer(), "k0");
+        s.compute_at(buffer, "k0");
         if let Some(bytes) = self.promotion {
             let [row, column] = ["0", "1"].map(|end| format!("{}{end}", operand.lower()));
             s.made([&row, &column]).annotate(&row, Note::L2Promotion, bytes);
@@ -438,6 +440,9 @@ impl Wgmma {
         staging.copy_by_tma(s, self.swizzle_of(spec, operand), self.cluster_loops());
         if self.holds(operand) {
             self.rows_fragment(s, spec, operand);
+        }
+        if self.turns(spec, operand) {
+            self.turn_tile(s, spec, operand);
         }
     }
 
@@ -472,32 +477,44 @@ impl Wgmma {
     fn nest(&self, s: &mut Steps, spec: &GemmSpec) {
         let cluster = self.cluster_loops();
         let [(ci, ic), (cj, jc)] = cluster.factors();
-        let ([m, n], warpgroups) = (self.block, self.warpgroups);
+        let warpgroups = self.warpgroups;
         let (tall, io) = if self.tall() > 1 { (Some(self.tall()), "io") } else { (None, "") };
-        let rows = || std::iter::once(warpgroups).chain(tall).chain(self.row_factors(spec));
-        let (warpgroup, row, columns) = match self.swap_ab {
+        let (warpgroup, row, column) = match self.swap_ab {
             SwapAb::Straight => ("iw", "im", "jn"),
             SwapAb::Swapped => ("jw", "jm", "in"),
         };
-        let made = |outer: [&'static str; 2]| {
-            present(outer.into_iter().chain([warpgroup, io]).chain(self.row_loops(spec, row)))
-        };
+        let (rows, columns, terms) = (self.rows(spec, row), self.columns(spec, column), self.terms(spec, "ki"));
+        let row_factors = || std::iter::once(warpgroups).chain(tall).chain(rows.factors.iter().copied());
+        let column_factors = || columns.factors.iter().copied();
+        let row_loops = || [warpgroup, io].into_iter().chain(rows.loops.iter().copied());
+        let column_loops = || columns.loops.iter().copied();
         match self.swap_ab {
             SwapAb::Straight => {
-                s.split("i", ci.into_iter().chain(rows()), made(["i0", ic]));
-                s.split("j", cj.into_iter().chain([n]), present(["j0", jc, columns]));
+                s.split("i", ci.into_iter().chain(row_factors()), present(["i0", ic].into_iter().chain(row_loops())));
+                s.split(
+                    "j",
+                    cj.into_iter().chain(column_factors()),
+                    present(["j0", jc].into_iter().chain(column_loops())),
+                );
             }
             SwapAb::Swapped => {
-                s.split("i", ci.into_iter().chain([m]), present(["i0", ic, columns]));
-                s.split("j", cj.into_iter().chain(rows()), made(["j0", jc]));
+                s.split(
+                    "i",
+                    ci.into_iter().chain(column_factors()),
+                    present(["i0", ic].into_iter().chain(column_loops())),
+                );
+                s.split("j", cj.into_iter().chain(row_factors()), present(["j0", jc].into_iter().chain(row_loops())));
             }
         }
-        s.split("k", [in_bytes(self.bk, spec) / DEPTH, elements(DEPTH, spec)], ["k0", "kk", "ki"]);
+        let steps = std::iter::once(in_bytes(self.bk, spec) / DEPTH).chain(terms.factors.iter().copied());
+        s.split("k", steps, ["k0", "kk"].into_iter().chain(terms.loops.iter().copied()));
         let [of_grid, of_cluster] = part_loops(self.parts, self.combine);
-        let outside = [of_grid, "i0", "j0", ic, jc, of_cluster, warpgroup, "k0", "kk"];
-        let inside = std::iter::once(io).chain(self.row_order(spec, row)).chain([columns, "ki"]);
+        let outside = [of_grid, "i0", "j0", ic, jc, of_cluster, warpgroup, "k0", "kk", io];
+        let inside = [&rows, &columns, &terms].into_iter().flat_map(|dimension| dimension.order.iter().copied());
         s.reorder(present(outside.into_iter().chain(inside)));
-        self.fuse_rows(s, spec, row);
+        rows.fuse(s, "rows");
+        columns.fuse(s, "columns");
+        terms.fuse(s, "terms");
         self.walk_tiles(s, spec, "b");
     }
 

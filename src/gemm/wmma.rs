@@ -11,7 +11,7 @@ use super::epilogue::{Accumulators, divide_rows};
 use super::grid::{bind_batch, group_of, rows_of, walk};
 use super::operand::{Operand, multiple_of_result, up};
 use super::padding::Padding;
-use super::staging::{Fragment, Staging, source};
+use super::staging::{Fragment, STAGED, Staging, source};
 use super::tiles;
 use super::work::{MMA_DEPTH, MMA_ELEMENTS, Work, cycles, mma_cycles};
 use crate::dtype::DType;
@@ -281,6 +281,7 @@ impl Wmma {
         let is_padded = self.padding(spec).pads_operand(operand);
         let staging = Staging {
             operand,
+            buffer: STAGED[operand as usize],
             accumulators: Accumulators::of(spec).block(),
             source: &source(operand.name(), is_padded, false),
             fills_zeros: is_padded,
@@ -288,10 +289,10 @@ impl Wmma {
         staging.read(s);
         staging.inline_padding(s);
         staging.copy_by_threads(s, self.threads(), vector);
-        s.storage_align(staging.buffer(), row_dimension(spec), row, vector);
+        s.storage_align(staging.buffer, row_dimension(spec), row, vector);
         // Threads copy unaligned rows through registers, element by element.
         if self.asynchronous && operand.is_aligned(spec) {
-            s.copy_with(staging.buffer(), CopyKind::CpAsync);
+            s.copy_with(staging.buffer, CopyKind::CpAsync);
         }
     }
 

@@ -12,8 +12,8 @@ use crate::target::Target;
 use crate::te::GemmSpec;
 
 /// The schedule without workspace that takes the fewest cycles by the model: no kernel packs an operand, and no second kernel adds up parts of k. A
-/// framework that records launches in a graph, or has no device memory to spare, asks for it. Operands of 8 bits across k come through registers, which
-/// [`recommend`](super::recommend) does not choose as it was not timed yet.
+/// framework that records launches in a graph, or has no device memory to spare, asks for it. Operands of 8 bits across k come through registers, and to wgmma
+/// also through tiles that warps of their own turn in shared memory.
 ///
 /// ```
 /// use warploom::{DType, Target, gemm::{Gemm, recommend_without_workspace}};
@@ -104,9 +104,13 @@ mod tests {
         for layout in [Layout::NN, Layout::TT] {
             assert!(rows(DType::E4m3, layout, Target::sm_90a()).contains("wgmma_rs.m64n256k32.f32.e4m3.e4m3"));
         }
-        for layout in [Layout::NN, Layout::TN, Layout::TT] {
+        for layout in [Layout::NN, Layout::TT] {
             assert!(rows(DType::S8, layout, Target::sm_80()).contains("ldmatrix.trans.quads.m32n16.s8"));
         }
-        assert!(rows(DType::S8, Layout::TN, Target::sm_90a()).contains("ldmatrix.trans.quads.m32n16.s8"));
+        // Where both operands come so, any order of k does.
+        assert!(rows(DType::S8, Layout::TN, Target::sm_80()).contains("ldmatrix.trans.m32n16.s8"));
+        for dtype in [DType::S8, DType::E4m3] {
+            assert!(rows(dtype, Layout::TN, Target::sm_90a()).contains("specialize B_s -> turn warps="));
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
 use warploom::gemm::{
-    Activation, Along, FragmentBuffers, Kind, Mma, Source, SwapAb, Wgmma, describe, recommend,
+    Activation, Along, Epilogue, FragmentBuffers, Kind, Mma, Source, SwapAb, Wgmma, describe, recommend,
     recommend_without_workspace,
 };
 use warploom::lower::print;
@@ -51,7 +51,8 @@ fn operands_of_tf32_across_k_come_to_wgmma_through_registers() {
             let schedule = Kind::Wgmma.schedule(&gemm(size, DType::Tf32, layout), &Target::sm_90a()).unwrap();
             let text = schedule.to_string();
             assert!(text.contains("wgmma_rs.m64n"), "{text}");
-            assert_eq!(text.contains("global -> B_pack\n"), layout == Layout::TN, "{text}");
+            let packed = ["A", "B"].into_iter().filter(|n| text.contains(&format!("global -> {n}_pack\n"))).count();
+            assert_eq!(packed, usize::from(layout == Layout::TN), "{text}");
             right(&schedule);
         }
     }
@@ -84,6 +85,38 @@ fn operands_of_bytes_across_k_come_to_wgmma_through_registers() {
         let schedule = Schedule::new(product.program().unwrap(), target, steps);
         let (name, text) = (format!("{n} {wide}"), schedule.to_string());
         assert!(text.contains("ldmatrix.trans.quads.m32n64") && text.contains("wgmma_rs.m64n"), "{name} {text}");
+        assert!(!text.contains("_pack"), "{name} {text}");
+        right(&schedule);
+    }
+}
+
+/// Where neither operand runs along k, one comes through registers and the other is turned in shared memory by warps of its own: whole tiles whose results leave
+/// from registers, and ragged ones.
+#[test]
+fn operands_of_bytes_across_k_are_turned_for_wgmma() {
+    let integers = [((DType::S8, DType::U8), DType::S32, DType::S32), ((DType::U8, DType::U8), DType::S32, DType::S32)];
+    let floats = [DType::F32, DType::F16, DType::E4m3].map(|out| ((DType::E4m3, DType::E5m2), DType::F32, out));
+    let types = integers.into_iter().chain(floats).chain([((DType::E5m2, DType::E5m2), DType::F16, DType::F16)]);
+    let tiles = [([256, 128], 128), ([128, 256], 64), ([128, 192], 64), ([128, 128], 128), ([128, 64], 64)];
+    let sizes = [[256, 256, 256], [384, 128, 144], [144, 80, 48], [272, 272, 160]];
+    let cases = types.flat_map(|t| tiles.map(|tile| (t, tile))).flat_map(|c| sizes.map(|s| (c, s)));
+    let cases = cases.flat_map(|c| [SwapAb::Straight, SwapAb::Swapped].map(|s| (c, s)));
+    for (n, (((((a, b), acc, out), ([tall, wide], bk)), size), swap_ab)) in
+        cases.enumerate().filter(|(n, _)| drawn(&format!("turned {n}"), 24))
+    {
+        let [m, n_, k] = size;
+        let program = te::parse(&format!("gemm {m}x{n_}x{k} {a}*{b}>{acc}>{out} TN")).unwrap();
+        let (product, target) = (describe(&program).unwrap(), Target::sm_90a());
+        let block = if swap_ab.is_swapped() { [wide, tall] } else { [tall, wide] };
+        let plain = Wgmma::of(product.spec(), block, 2, &target);
+        let whole = m % block[0] == 0 && n_ % block[1] == 0;
+        let epilogue = if whole { Epilogue::Direct } else { plain.epilogue };
+        let tiles = Wgmma { swap_ab, rows_in_registers: true, cluster: [1, 1], routes: [Source::Direct; 2], ..plain };
+        let tiles = Wgmma { bk, stages: 3, in_flight: 1, producer: true, epilogue, out_stages: 1, ..tiles };
+        let steps = tiles.steps(product.spec()).finish().unwrap();
+        let schedule = Schedule::new(product.program().unwrap(), target, steps);
+        let (name, text) = (format!("{n} {tall}x{wide}"), schedule.to_string());
+        assert!(text.contains("-> turn warps=") && text.contains("wgmma_rs.m64n"), "{name} {text}");
         assert!(!text.contains("_pack"), "{name} {text}");
         right(&schedule);
     }
@@ -123,7 +156,7 @@ fn operands_of_bytes_across_k_come_to_mma_through_registers() {
         let text = schedule.to_string();
         assert!(!text.contains("_pack"), "{n} {text}");
         tried += 1;
-        turned += u32::from(text.contains("ldmatrix.trans.quads.m32n16"));
+        turned += u32::from(text.contains("ldmatrix.trans.quads.m32n16") || text.contains("ldmatrix.trans.m32n16"));
         if drawn(&format!("turned {n}"), 6) {
             right(&schedule);
         }

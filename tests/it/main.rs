@@ -15,6 +15,7 @@ mod book;
 mod bulk;
 mod cases;
 mod ceilings;
+mod chained_roles;
 mod cli;
 mod codegen;
 mod convolutions;

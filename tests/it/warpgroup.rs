@@ -113,7 +113,7 @@ fn every_load_of_a_warpgroup_loads_what_it_means() {
         assemble(&tools, &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{}: {e}", row.name));
         rows += 1;
     }
-    assert_eq!(rows, 4);
+    assert_eq!(rows, 8);
 }
 
 /// Half of the rows and forms up to 96 columns, as the commit draws them.

@@ -2,9 +2,11 @@
 //!
 //! ldmatrix.trans gives a lane four bytes along k of two neighbouring rows of A or columns of B, 2 g and 2 g + 1, and a byte permutation makes
 //! registers of the instruction of them: rows g and g + 8 of A, or column g of two instructions. So rows and columns of instructions are those of C
-//! in another order, which the accumulators have, too.
+//! in another order, which the accumulators have, too. Where both operands come so, their terms have another order as well, by which each matrix comes from
+//! different banks.
 
 use super::{Epilogue, FragmentBuffers, Mma, Names, Operand, OperandForm, Source, up};
+use crate::gemm::order::{self, COLUMNS, Dimension};
 use crate::gemm::split::PARTS;
 use crate::gemm::tiles;
 use crate::ir::{Index, Scope};
@@ -32,8 +34,18 @@ impl Mma {
         Operand::BOTH.into_iter().any(|operand| self.turns(spec, operand))
     }
 
-    /// Tiles without packing where an operand of bytes runs across k, by their cycles. They were not timed yet: none of them is among the
-    /// [candidates](Mma::candidates).
+    /// Whether instructions have the terms in the order in which ldmatrix.trans gives them: where both operands come so.
+    fn permutes_terms(&self, spec: &GemmSpec) -> bool {
+        Operand::BOTH.into_iter().all(|operand| self.turns(spec, operand))
+    }
+
+    /// The terms of an instruction.
+    pub(super) fn term_loops(&self, spec: &GemmSpec) -> Dimension {
+        Dimension::of("ki", self.shape[1], self.permutes_terms(spec).then_some(&order::TERMS))
+    }
+
+    /// Tiles without packing where an operand of bytes runs across k, by their cycles. On an H200 they take 1.25 to 1.8 times as long as the model has them
+    /// (h200-2026-11-29/turned.jsonl): none of them is among the [candidates](Mma::candidates).
     pub(in crate::gemm) fn with_turned_operands(spec: &GemmSpec, target: &Target) -> Vec<Mma> {
         if spec.a.bits() != 8
             || spec.batch.is_some()
@@ -112,8 +124,10 @@ impl Mma {
         s.cache_read(accumulators, tile, Scope::Fragment, loaded);
         s.cache_read(accumulators, loaded, Scope::Fragment, fragment).compute_at(fragment, "kq");
         s.compute_at(loaded, "kk").made([f0, f1]).split(f1, [ROWS], [fm, fi]).reorder([fm, f0, fi]);
-        s.tensorize(f0, &format!("ldmatrix.trans.quads.m32n16.{}", operand.dtype(spec)));
-        s.transform_layout(fragment, IndexMap::new(["k", "w"], |[k, w]| vec![k, in_instruction(&w)]));
+        let in_turn = if self.permutes_terms(spec) { "" } else { "quads." };
+        s.tensorize(f0, &format!("ldmatrix.trans.{in_turn}m32n16.{}", operand.dtype(spec)));
+        let term = |k: Index| if self.permutes_terms(spec) { order::TERMS.place(&k) } else { k };
+        s.transform_layout(fragment, IndexMap::new(["k", "w"], |[k, w]| vec![term(k), COLUMNS.place(&w)]));
     }
 
     /// The accumulators in the order of the instructions' rows and columns.
@@ -124,7 +138,7 @@ impl Mma {
         }
         let converted = names.whole.converts() && self.parts == 1;
         let accumulators = if converted { self.padding(spec).converted() } else { "C_f" };
-        let place = |index: Index, turned: bool| if turned { in_instruction(&index) } else { index };
+        let place = |index: Index, turned: bool| if turned { COLUMNS.place(&index) } else { index };
         let element = |i: Index, j: Index| [place(i, turned[0]), place(j, turned[1])];
         let map = match self.parts {
             1 => IndexMap::new(["i", "j"], |[i, j]| element(i, j).to_vec()),
@@ -132,11 +146,4 @@ impl Mma {
         };
         s.transform_layout(accumulators, map);
     }
-}
-
-/// The place of a row or column of C among those of instructions.
-fn in_instruction(index: &Index) -> Index {
-    index.clone().floordiv(ROWS) * ROWS
-        + index.clone().floormod(2) * (ROWS / 2)
-        + index.clone().floormod(ROWS).floordiv(2)
 }

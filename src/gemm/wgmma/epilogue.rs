@@ -38,7 +38,7 @@ impl Wgmma {
         let from_registers = !self.stores_by_tma() && !padding.pads_result();
         // stmatrix has elements of 16 bits; swapped operands have such results alone.
         let in_pairs = (bytes(spec.out) != 2 || self.rows_in_registers) && !from_registers;
-        if self.rows_in_registers && self.swap_ab.is_swapped() {
+        if self.rows_in_registers && self.swap_ab.is_swapped() && !from_registers {
             return self.wide_swapped_epilogue(s, spec);
         }
         if in_pairs || !converts && from_registers {
@@ -48,7 +48,10 @@ impl Wgmma {
             s.set_scope(padding.converted(), Scope::Fragment);
         }
         if from_registers {
-            s.reverse_compute_at("out", "iw");
+            s.reverse_compute_at("out", self.warpgroup_loop());
+            if self.rows_in_registers {
+                self.reorder_rows(s, spec, "out");
+            }
             return;
         }
         match self.swap_ab {

@@ -44,9 +44,12 @@ impl Wgmma {
     }
 
     /// The producer warps, if there are any.
-    pub(super) fn specialize(&self, s: &mut Steps) {
+    pub(super) fn specialize(&self, s: &mut Steps, spec: &GemmSpec) {
         if !self.producer {
             return;
+        }
+        if let Some(operand) = self.turned(spec) {
+            return self.specialize_turning(s, spec, operand);
         }
         // Registers are moved between whole warpgroups; one that multiplies alone has enough of them.
         // A copy for each panel of 16 bytes has more addresses to keep.

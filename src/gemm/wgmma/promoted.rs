@@ -114,7 +114,7 @@ impl Wgmma {
             s.annotate("kk", Note::UnrollLimit, 1);
         }
         s.pipeline("k0", self.stages);
-        self.specialize(s);
+        self.specialize(s, spec);
         steps
     }
 

@@ -12,8 +12,9 @@
 //! the instruction of them. Rows k and k + 8 of a matrix are in the same banks, so each load takes twice as long as it might.
 
 use super::{DEPTH, Epilogue, MOST_STAGES, Operand, ROWS, STORE_BYTES, Source, SwapAb, Wgmma, bytes, room};
-use crate::gemm::staging::fuse_all;
-use crate::ir::{CopyKind, Index, Scope};
+use crate::gemm::order::{BYTES, COLUMNS, Dimension, Order, TERMS, WORDS};
+use crate::gemm::staging::present;
+use crate::ir::{CopyKind, Index, Note, Scope};
 use crate::schedule::{IndexMap, Steps};
 use crate::target::Target;
 use crate::te::GemmSpec;
@@ -21,52 +22,9 @@ use crate::te::GemmSpec;
 /// Sides of a tile: along the rows of instructions and along their columns.
 const SIDES: [[i64; 2]; 4] = [[128, 256], [128, 192], [128, 128], [128, 64]];
 /// Warpgroups of a tile: one loads fragments while the other multiplies.
-const WARPGROUPS: i64 = 2;
+pub(super) const WARPGROUPS: i64 = 2;
 /// Rows of C that leave at once where A and B are swapped.
 pub(super) const STORED_ROWS: i64 = 32;
-/// In which order an instruction has the rows of the operand, 64 by 64: parts of them, in the order of the operand's rows, their extents and
-/// loops; and the loops in the order of the instruction's rows. The first part is the first of both.
-struct RowOrder {
-    parts: &'static [(i64, &'static str)],
-    order: &'static [&'static str],
-}
-
-/// Of elements of 32 bits, which lanes load one by one.
-const WORDS: RowOrder = RowOrder {
-    parts: &[(2, "r4"), (2, "r3"), (2, "r2"), (2, "r1"), (4, "r0")],
-    order: &["r4", "r2", "r1", "r3", "r0"],
-};
-
-/// Of bytes, of which ldmatrix gives a lane two rows that follow each other: rows g and g + 8 of an instruction.
-const BYTES: RowOrder = RowOrder { parts: &[(4, "r2"), (8, "r1"), (2, "r0")], order: &["r2", "r0", "r1"] };
-
-impl RowOrder {
-    /// For elements of so many bits; `None` where no instruction loads them transposed.
-    fn of(bits: u32) -> Option<&'static RowOrder> {
-        match bits {
-            32 => Some(&WORDS),
-            8 => Some(&BYTES),
-            _ => None,
-        }
-    }
-
-    /// The row of an instruction of a row of the operand.
-    fn row(&self, i: &Index) -> Index {
-        let below = |at: usize, of: &dyn Fn(usize) -> i64, count: usize| (at + 1..count).map(of).product::<i64>();
-        let extent = |name: &str| self.parts.iter().find(|(_, own)| *own == name).map_or(1, |(extent, _)| *extent);
-        let terms = self.order.iter().enumerate().map(|(n, name)| {
-            let at = self.parts.iter().position(|(_, own)| own == name).unwrap_or(0);
-            let lower = below(at, &|p| self.parts[p].0, self.parts.len());
-            let stride = below(n, &|o| extent(self.order[o]), self.order.len());
-            match n {
-                0 => i.clone().floordiv(lower) * stride,
-                _ => i.clone().floormod(lower * extent(name)).floordiv(lower) * stride,
-            }
-        });
-        terms.reduce(|sum, term| sum + term).unwrap_or_else(|| i.clone())
-    }
-}
-
 impl Wgmma {
     /// Whether an operand comes through registers.
     pub(super) fn holds(&self, operand: Operand) -> bool {
@@ -75,45 +33,31 @@ impl Wgmma {
 
     /// Whether the rows of an operand's tile in shared memory run along k.
     pub(super) fn tile_along_k(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        if self.holds(operand) { operand.along_k(spec) } else { super::runs_along_k(operand, spec) }
+        let as_it_lies = self.holds(operand) || self.turns(spec, operand);
+        if as_it_lies { operand.along_k(spec) } else { super::runs_along_k(operand, spec) }
     }
 
     /// The order of rows of an operand that comes through registers.
-    fn rows_of(&self, spec: &GemmSpec) -> Option<&'static RowOrder> {
-        RowOrder::of(spec.a.bits()).filter(|_| self.rows_in_registers)
+    fn order_of_rows(&self, spec: &GemmSpec) -> Option<&'static Order> {
+        order_for(spec.a.bits()).filter(|_| self.rows_in_registers)
     }
 
-    /// Extents of the loops over the rows of an instruction.
-    pub(super) fn row_factors(&self, spec: &GemmSpec) -> Vec<i64> {
-        self.rows_of(spec).map_or(vec![ROWS], |rows| rows.parts.iter().map(|(extent, _)| *extent).collect())
-    }
-
-    /// These loops in the order of the operand's rows.
-    pub(super) fn row_loops(&self, spec: &GemmSpec, row: &'static str) -> Vec<&'static str> {
-        self.rows_of(spec).map_or(vec![row], |rows| rows.parts.iter().map(|(_, name)| *name).collect())
-    }
-
-    /// These loops in the order of the instruction's rows.
-    pub(super) fn row_order(&self, spec: &GemmSpec, row: &'static str) -> Vec<&'static str> {
-        self.rows_of(spec).map_or(vec![row], |rows| rows.order.to_vec())
-    }
-
-    /// One loop over the rows of an instruction.
-    pub(super) fn fuse_rows(&self, s: &mut Steps, spec: &GemmSpec, row: &str) {
-        if let Some(rows) = self.rows_of(spec) {
-            fuse_all(s, rows.order, row, "rows");
-        }
+    /// The rows of an instruction.
+    pub(super) fn rows(&self, spec: &GemmSpec, name: &'static str) -> Dimension {
+        Dimension::of(name, ROWS, self.order_of_rows(spec))
     }
 
     /// The accumulators, and the operand's fragment, in the order of the instruction's rows; `stored` is the block that takes the accumulators.
     pub(super) fn reorder_rows(&self, s: &mut Steps, spec: &GemmSpec, stored: &str) {
-        let Some(rows) = self.rows_of(spec) else { return };
+        let Some(rows) = self.order_of_rows(spec) else { return };
         let accumulators = if stored == "out" { self.padding(spec).converted() } else { stored };
         let fragment = ["A_f", "B_f"][self.swap_ab.columns().other() as usize];
-        s.transform_layout(fragment, IndexMap::new(["k", "r"], |[k, r]| vec![k, rows.row(&r)]));
+        let term = |index: Index| if self.turned(spec).is_some() { TERMS.place(&index) } else { index };
+        s.transform_layout(fragment, IndexMap::new(["k", "r"], |[k, r]| vec![term(k), rows.place(&r)]));
+        let column = |index: Index| if self.turned(spec).is_some() { COLUMNS.place(&index) } else { index };
         let of_c = match self.swap_ab {
-            SwapAb::Straight => IndexMap::new(["i", "j"], |[i, j]| vec![rows.row(&i), j]),
-            SwapAb::Swapped => IndexMap::new(["i", "j"], |[i, j]| vec![i, rows.row(&j)]),
+            SwapAb::Straight => IndexMap::new(["i", "j"], |[i, j]| vec![rows.place(&i), column(j)]),
+            SwapAb::Swapped => IndexMap::new(["i", "j"], |[i, j]| vec![column(i), rows.place(&j)]),
         };
         s.transform_layout(accumulators, of_c);
     }
@@ -121,16 +65,14 @@ impl Wgmma {
     /// These tiles among others, by their cycles with the kernels that pack operands.
     pub(super) fn with_register_tiles(mut all: Vec<Wgmma>, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let across = |operand: &Operand| !operand.along_k(spec) && operand.is_aligned(spec);
-        let bits = spec.a.bits();
-        let Some(operand) = Operand::BOTH.into_iter().find(across).filter(|_| RowOrder::of(bits).is_some()) else {
-            return all;
-        };
-        let found = SIDES.into_iter().filter_map(|sides| Wgmma::through_registers(spec, operand, sides, target));
-        if bits == 8 {
-            // Not measured: behind the tiles whose operands a kernel packs.
-            all.extend(found);
+        if order_for(spec.a.bits()).is_none() {
             return all;
         }
+        let held: Vec<Operand> = Operand::BOTH.into_iter().filter(across).collect();
+        let found = held.into_iter().flat_map(|operand| {
+            let plain = SIDES.map(|sides| Wgmma::through_registers(spec, operand, (sides, WARPGROUPS), target));
+            plain.into_iter().flatten().chain(Wgmma::turning_tiles(spec, operand, target))
+        });
         for w in found {
             let cycles = w.cycles_with_packing(spec, target);
             let at = all.iter().position(|other| cycles < other.cycles_with_packing(spec, target));
@@ -140,10 +82,15 @@ impl Wgmma {
     }
 
     /// Tiles whose rows of instructions are those of an operand; `None` where they cannot leave by TMA, or have no room.
-    fn through_registers(spec: &GemmSpec, operand: Operand, [tall, wide]: [i64; 2], target: &Target) -> Option<Wgmma> {
+    pub(super) fn through_registers(
+        spec: &GemmSpec,
+        operand: Operand,
+        ([tall, wide], warpgroups): ([i64; 2], i64),
+        target: &Target,
+    ) -> Option<Wgmma> {
         let swap_ab = if operand == Operand::A { SwapAb::Straight } else { SwapAb::Swapped };
         let block = if swap_ab.is_swapped() { [wide, tall] } else { [tall, wide] };
-        let plain = Wgmma::of(spec, block, WARPGROUPS, target);
+        let plain = Wgmma::of(spec, block, warpgroups, target);
         let mut w = Wgmma { swap_ab, rows_in_registers: true, cluster: [1, 1], ..plain };
         w.routes[operand as usize] = Source::Direct;
         let suits = spec.batch.is_none() && w.epilogue == Epilogue::Tma;
@@ -156,10 +103,22 @@ impl Wgmma {
         let [tile, fragment, matrices] = [["A_s", "A_f", "A_t"], ["B_s", "B_f", "B_t"]][operand as usize];
         let accumulators = self.accumulators(spec);
         if spec.a.bits() == 8 {
-            // All steps of a stage at once: the loads go on while the MMAs of the stage before read the fragment.
-            s.cache_read(accumulators, tile, Scope::Fragment, matrices).made([matrices, "t0", "t1"]);
-            s.cache_read(accumulators, matrices, Scope::Fragment, fragment).split("t0", [DEPTH], ["tk", "ti"]);
-            s.tensorize("ti", &format!("ldmatrix.trans.quads.m32n64.{}", [spec.a, spec.b][operand as usize]));
+            s.cache_read(accumulators, tile, Scope::Fragment, matrices);
+            let (steps, in_turn) = if self.turned(spec).is_some() {
+                // Step by step, for which the registers suffice: a warpgroup loads while others multiply. Written out, ptxas puts the MMAs of 256 x 128 one
+                // after the other for some N.
+                s.annotate("kk", Note::UnrollLimit, 1).compute_at(matrices, "kk").made(["ti", "t1"]);
+                ("", "")
+            } else {
+                // All steps of a stage at once: the loads go on while the MMAs of the stage before read the fragment.
+                s.made([matrices, "t0", "t1"]).split("t0", [DEPTH], ["tk", "ti"]);
+                ("tk", "quads.")
+            };
+            s.cache_read(accumulators, matrices, Scope::Fragment, fragment);
+            if self.tall() > 1 {
+                s.split("t1", [ROWS], ["tb", "tr"]).reorder(present([steps, "tb", "ti", "tr"]));
+            }
+            s.tensorize("ti", &format!("ldmatrix.trans.{in_turn}m32n64.{}", operand.dtype(spec)));
             return;
         }
         s.cache_read(accumulators, tile, Scope::Fragment, fragment).compute_at(fragment, "kk");
@@ -180,5 +139,14 @@ impl Wgmma {
         }
         padding.crop(s);
         self.reorder_rows(s, spec, stored);
+    }
+}
+
+/// The order of rows of elements of so many bits; `None` where no instruction loads them transposed.
+fn order_for(bits: u32) -> Option<&'static Order> {
+    match bits {
+        32 => Some(&WORDS),
+        8 => Some(&BYTES),
+        _ => None,
     }
 }

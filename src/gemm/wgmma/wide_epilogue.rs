@@ -14,7 +14,11 @@ impl Wgmma {
     pub(super) fn wide_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
         let padding = self.padding(spec);
         if !self.stores_by_tma() && !padding.pads_result() {
-            s.cache_write("C", padding.written(), Scope::Fragment, "C_f").reverse_compute_at("C_f", "iw");
+            s.cache_write("C", padding.written(), Scope::Fragment, "C_f")
+                .reverse_compute_at("C_f", self.warpgroup_loop());
+            if self.rows_in_registers {
+                self.reorder_rows(s, spec, "C_f");
+            }
             return;
         }
         let stored = self.staged_result(s, spec);

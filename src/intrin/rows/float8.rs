@@ -32,7 +32,12 @@ pub(super) fn multiply_add() -> Vec<Row> {
 
 /// ldmatrix.
 pub(super) fn matrix_copies() -> Vec<Row> {
-    let loads = |dtype| matrix_copy::loads(dtype).into_iter().chain(matrix_copy::quads(dtype));
+    let loads = |dtype| {
+        matrix_copy::loads(dtype)
+            .into_iter()
+            .chain(matrix_copy::transposed_bytes(dtype))
+            .chain([matrix_copy::store(dtype)])
+    };
     FORMATS.into_iter().flat_map(loads).collect()
 }
 

@@ -59,7 +59,7 @@ pub(super) fn rows() -> Vec<Row> {
         out.push(row(false, dtype, false, Order::Rows, (2, 2)));
     }
     out.extend([F16, Bf16].map(exchange));
-    out.extend([S8, U8].into_iter().flat_map(quads));
+    out.extend([S8, U8].into_iter().flat_map(transposed_bytes));
     out
 }
 
@@ -72,45 +72,61 @@ pub(super) fn loads(dtype: DType) -> Vec<Row> {
     all.collect()
 }
 
-/// A warp, or each warp of a warpgroup, loads 16 columns of bytes, transposed. Matrices 2 h and 2 h + 1 take the rows of half h of k in turn, two by
-/// two, so that lane 4 g + t gets rows 4 t to 4 t + 3 of columns 2 g and 2 g + 1: what it holds of an operand of mma.sync and wgmma, once its bytes
-/// are in order.
-pub(super) fn quads(dtype: DType) -> [Row; 2] {
-    [Level::Warp, Level::Warpgroup].map(|level| {
-        let plain = row(false, dtype, true, Order::Columns, (4, 1));
-        let (about, warps) = match level {
-            Level::Warpgroup => (
-                "Each warp of a warpgroup loads a fragment from shared memory, four matrices of bytes in turn (PTX ISA, ldmatrix).",
-                4,
-            ),
-            _ => ("A warp loads a fragment from shared memory, four matrices of bytes in turn (PTX ISA, ldmatrix).", 1),
-        };
-        let n = 16 * warps;
-        let of_warps = Digit::new(Index(1), 16, warps, Warp, 1);
-        // The two rows of a pair, the pairs of four rows, the fours of a half, and the halves.
-        let by_rows = |to: [(Coordinate, i64); 4]| {
-            let digits = [(1, 2), (2, 2), (4, 4), (16, 2)].into_iter().zip(to);
-            digits.map(|((at, extent), (to, stride))| Digit::new(Index(0), at, extent, to, stride))
-        };
-        let columns = [Digit::new(Index(1), 1, 2, Bit, 8), Digit::new(Index(1), 2, 8, Lane, 4), of_warps];
-        let registers = by_rows([(Bit, 16), (Register, 1), (Lane, 1), (Register, 2)]).chain(columns);
-        let behind = [Digit::new(Index(1), 1, 16, Offset, 8), of_warps];
-        let addresses = by_rows([(Lane, 1), (Lane, 8), (Lane, 2), (Lane, 16)]).chain(behind);
-        Row {
-            name: format!("ldmatrix.trans.quads.m32n{n}.{dtype}"),
-            about,
-            level,
-            dims: vec![("m", 32), ("n", n)],
-            operands: vec![
-                Operand::new("D", Place::Registers(Layout::new(registers))),
-                Operand::new("S", Place::Addresses(Layout::new(addresses))),
-            ],
-            meaning: format!(
-                "program ldmatrix\ninput S {dtype}[32, {n}]\nD: output D[m 32, n {n}] {dtype} = S[m, n]"
-            ),
-            ..plain
+/// The store of two matrices down and two across, of a type.
+pub(super) fn store(dtype: DType) -> Row {
+    row(true, dtype, false, Order::Columns, (2, 2))
+}
+
+/// Loads of 16 columns of bytes for a warp, transposed, with the rows of k that a lane holds in a register.
+///
+/// In *quads* matrices 2 h and 2 h + 1 take the rows of half h of k in turn, two by two, so that lane 4 g + t gets rows 4 t to 4 t + 3 of columns 2 g and
+/// 2 g + 1: what it holds of an operand of mma.sync and wgmma, once its bytes are in order. Each warp of a warpgroup loads its own 16 columns.
+///
+/// The other form for a warpgroup has eight rows of k in each matrix, as that for a warp has.
+pub(super) fn transposed_bytes(dtype: DType) -> Vec<Row> {
+    const QUADS: [(i64, i64, Coordinate, i64); 2] = [(2, 2, Register, 1), (4, 4, Lane, 1)];
+    const PLAIN: [(i64, i64, Coordinate, i64); 2] = [(2, 4, Lane, 1), (8, 2, Register, 1)];
+    let forms = [("quads.", Level::Warp, QUADS), ("quads.", Level::Warpgroup, QUADS), ("", Level::Warpgroup, PLAIN)];
+    forms.map(|(word, level, rows)| columns_of_bytes(dtype, word, level, rows)).into()
+}
+
+/// One of them, of so many rows of k as digits: those between the first of a pair and the halves.
+fn columns_of_bytes(dtype: DType, word: &str, level: Level, rows: [(i64, i64, Coordinate, i64); 2]) -> Row {
+    let plain = row(false, dtype, true, Order::Columns, (4, 1));
+    let (about, warps) = match (level, word) {
+        (Level::Warpgroup, "") => {
+            ("Each warp of a warpgroup loads a fragment from shared memory, matrix by matrix (PTX ISA, ldmatrix).", 4)
         }
-    })
+        (Level::Warpgroup, _) => (
+            "Each warp of a warpgroup loads a fragment from shared memory, four matrices of bytes in turn (PTX ISA, ldmatrix).",
+            4,
+        ),
+        _ => ("A warp loads a fragment from shared memory, four matrices of bytes in turn (PTX ISA, ldmatrix).", 1),
+    };
+    let n = 16 * warps;
+    let of_warps = Digit::new(Index(1), 16, warps, Warp, 1);
+    let in_columns = [Digit::new(Index(1), 1, 2, Bit, 8), Digit::new(Index(1), 2, 8, Lane, 4), of_warps];
+    let behind = [Digit::new(Index(1), 1, 16, Offset, 8), of_warps];
+    // The two rows of a pair, what is between, and the halves. A lane gives the address of a row of a matrix: of the pairs that it holds itself,
+    // and of the matrix whose register they come to.
+    let halves = |to: Coordinate, stride: i64| Digit::new(Index(0), 16, 2, to, stride);
+    let held = rows.map(|(at, extent, to, stride)| Digit::new(Index(0), at, extent, to, stride));
+    let named = rows.map(|(at, extent, to, _)| Digit::new(Index(0), at, extent, Lane, if to == Lane { 2 } else { 8 }));
+    let registers =
+        [Digit::new(Index(0), 1, 2, Bit, 16), halves(Register, 2)].into_iter().chain(held).chain(in_columns);
+    let addresses = [Digit::new(Index(0), 1, 2, Lane, 1), halves(Lane, 16)].into_iter().chain(named).chain(behind);
+    Row {
+        name: format!("ldmatrix.trans.{word}m32n{n}.{dtype}"),
+        about,
+        level,
+        dims: vec![("m", 32), ("n", n)],
+        operands: vec![
+            Operand::new("D", Place::Registers(Layout::new(registers))),
+            Operand::new("S", Place::Addresses(Layout::new(addresses))),
+        ],
+        meaning: format!("program ldmatrix\ninput S {dtype}[32, {n}]\nD: output D[m 32, n {n}] {dtype} = S[m, n]"),
+        ..plain
+    }
 }
 
 /// What a load with `trans` does on the way, from fragment to fragment.

@@ -1,4 +1,4 @@
-//! `specialize STAGES.. -> ROLE warps=W [regs=R]`: these stages run in warps of their own.
+//! `specialize STAGES.. -> ROLE warps=W [regs=R]`: these stages run in warps of their own, and so do the blocks that fill registers for them alone.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
@@ -11,10 +11,10 @@
 use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::print::Node;
-use crate::ir::{Block, Func, Role, RoleId, Scope, visit};
+use crate::ir::{Block, BufferId, Func, Role, RoleId, Scope, visit};
 use crate::schedule::Args;
 use crate::schedule::analyze::{BlockKind, kind};
-use crate::schedule::dataflow::block_writes;
+use crate::schedule::dataflow::{block_reads, block_writes};
 use crate::schedule::find::{block, new_role, refuse};
 
 /// The row.
@@ -71,13 +71,30 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
         }
         visit::change_block(&mut out.body, id, &mut |b| b.role = Some(role));
     }
+    while let Some(id) =
+        visit::blocks(&out.body).into_iter().find(|b| b.role.is_none() && serves(&out, b, role)).map(|b| b.name)
+    {
+        visit::change_block(&mut out.body, id, &mut |b| b.role = Some(role));
+    }
     Ok(Applied { func: out, names: vec![name] })
+}
+
+/// Whether a block fills registers that blocks of a role alone read.
+fn serves(func: &Func, block: &Block, role: RoleId) -> bool {
+    let written = block_writes(block);
+    let in_registers = |b: &BufferId| matches!(func.buffer(*b).scope, Scope::Local | Scope::Fragment);
+    let readers: Vec<&Block> = visit::blocks(&func.body)
+        .into_iter()
+        .filter(|other| other.name != block.name && block_reads(other).iter().any(|b| written.contains(b)))
+        .collect();
+    written.iter().all(in_registers) && !readers.is_empty() && readers.iter().all(|b| b.role == Some(role))
 }
 
 /// What a stage with a role promises; asked after every step.
 pub fn check(func: &Func, stage: &Block) -> Result<()> {
     let shared = block_writes(stage).iter().all(|b| func.buffer(*b).scope == Scope::Shared);
-    if shared && kind(func, stage) == BlockKind::Map {
+    let suits = shared || stage.role.is_some_and(|role| serves(func, stage, role));
+    if suits && kind(func, stage) == BlockKind::Map {
         return Ok(());
     }
     let message = format!("block `{}` does not fill shared memory", func.block_name(stage.name));

@@ -125,7 +125,7 @@ impl Fragments<'_> {
     /// Whether the nest has a branch that depends on the lane and uses no fragment, so that one thread executes the branch.
     fn one_thread_runs_some(&self, body: &[Stmt]) -> bool {
         let mut threads = Vec::new();
-        self.lane.for_each_var(&mut |v| threads.push(v));
+        self.threads.lane.for_each_var(&mut |v| threads.push(v));
         let of_thread = |i: &If| threads.iter().any(|v| i.cond.mentions(*v));
         let mut found = false;
         visit::walk(body, &mut |s| {
@@ -344,9 +344,9 @@ impl Fragments<'_> {
             let own = decided.layout.digits().iter().filter(|d| d.from == At(n));
             let known = own.fold(Index::Int(0), |sum, d| match decided.coordinate() {
                 Lane if d.stride * d.extent > LANES => {
-                    sum + self.thread.clone().floordiv(d.stride).floormod(d.extent) * d.at
+                    sum + self.threads.thread.clone().floordiv(d.stride).floormod(d.extent) * d.at
                 }
-                Lane => sum + self.lane.clone().floordiv(d.stride).floormod(d.extent) * d.at,
+                Lane => sum + self.threads.lane.clone().floordiv(d.stride).floormod(d.extent) * d.at,
                 // Whatever is left of it is refused.
                 _ => Index::Var(l.l.var),
             });

@@ -93,7 +93,7 @@ impl Fragments<'_> {
                 .about_buffer(&self.func.buffer(played.buffer).name)
         };
         let fragment = self.fragments.get(&played.buffer).ok_or_else(broken)?;
-        let tile = Use::of(self.func, row, played, &self.launch).ok_or_else(broken)?;
+        let tile = Use::of(self.func, row, played, &self.threads.axes).ok_or_else(broken)?;
         self.check_place(row, played, &tile.own, env)?;
         let elements = fragment.elements_of(&tile).filter(|_| fragment.repeats(&tile.shape)).ok_or_else(broken)?;
         let at = |c: Coordinate| if let At(d) = c { played.base[d].clone() } else { Index::Int(0) };
@@ -135,8 +135,8 @@ impl Fragments<'_> {
         }
         let inverse = layout.inverse().ok_or_else(broken)?;
         let start = |c: Coordinate| match c {
-            Lane => self.lane.clone(),
-            Warp => self.thread.clone().floordiv(LANES),
+            Lane => self.threads.lane.clone(),
+            Warp => self.threads.thread.clone().floordiv(LANES),
             _ => Index::Int(0),
         };
         let mut indices = played.base.clone();

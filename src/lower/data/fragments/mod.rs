@@ -17,7 +17,7 @@ use crate::intrin::{self, Init, Row};
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{LaunchAxis, LoweredKernel};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Store, visit};
+use crate::ir::{BufferId, Cond, Expr, For, Func, Index, RoleId, Scope, Stmt, Store, visit};
 use crate::lower::bug;
 use crate::lower::map::units;
 use crate::target::Target;
@@ -30,18 +30,18 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     visit::loops(&kernel.func.body).into_iter().for_each(|l| loops.bind_loop(l.var, &l.extent));
     // Only warps of a warpgroup hold a fragment together.
     let grouped = units::has_warpgroups(&kernel.func.body);
-    let launch = if grouped { kernel.launch.clone() } else { Vec::new() };
-    let uses = uses(&kernel.func, &loops, &launch)?;
+    let of = |axes: &[LaunchAxis]| Threads::of(axes, grouped);
+    let threads = of(&kernel.launch);
+    let roles: BTreeMap<RoleId, Threads> = kernel.roles.iter().map(|r| (r.role, of(&r.axes))).collect();
+    let uses = uses(&kernel.func, &loops, &threads, &roles)?;
     let mut fragments = BTreeMap::new();
     let of = |id: BufferId| uses.iter().filter(|u| u.buffer == id).collect::<Vec<&Use>>();
     let (used, unused): (Vec<_>, Vec<_>) = fragments_of(&kernel.func).into_iter().partition(|id| !of(*id).is_empty());
     for id in used {
         fragments.insert(id, Fragment::of(&kernel.func, id, &of(id))?);
     }
-    let (lane, thread) = (kernel.lane(), threads::thread_of_group(&kernel.launch));
     let (body, env) = (std::mem::take(&mut kernel.func.body), kernel.env());
-    let mut pass =
-        Fragments { func: &mut kernel.func, lane, thread, launch, loops, fragments, aligned: BTreeMap::new() };
+    let mut pass = Fragments { func: &mut kernel.func, threads, roles, loops, fragments, aligned: BTreeMap::new() };
     pass.lay_beside(&body, &env, unused)?;
     let body = pass.body(body, &env)?;
     let (fragments, aligned) = (pass.fragments, pass.aligned);
@@ -68,12 +68,13 @@ fn fragments_of(func: &Func) -> Vec<BufferId> {
 }
 
 /// What the instructions of the kernel ask of fragments, in the order of the text.
-fn uses(func: &Func, loops: &Env, launch: &[LaunchAxis]) -> Result<Vec<Use>> {
+fn uses(func: &Func, loops: &Env, threads: &Threads, roles: &BTreeMap<RoleId, Threads>) -> Result<Vec<Use>> {
     let mut out = Vec::new();
     for l in visit::loops(&func.body).into_iter().filter(|l| l.tensorize.is_some()) {
         let nest = Nest::of(func, l, loops)?;
+        let threads = visit::role_of(&l.body).and_then(|role| roles.get(&role)).unwrap_or(threads);
         for played in &nest.played {
-            out.extend(Use::of(func, nest.row, played, launch));
+            out.extend(Use::of(func, nest.row, played, &threads.axes));
         }
     }
     Ok(out)
@@ -165,14 +166,30 @@ fn body_accesses(body: &[Stmt], f: &mut dyn FnMut(BufferId, &[Index])) {
     }
 }
 
-struct Fragments<'k> {
-    func: &'k mut Func,
+/// The threads that run statements: those of the kernel, or of a role.
+#[derive(Clone)]
+struct Threads {
     /// The number of the lane that runs.
     lane: Index,
     /// The number of its thread in the warpgroup.
     thread: Index,
-    /// The axes of the threads.
-    launch: Vec<LaunchAxis>,
+    /// The axes, where warps of a warpgroup hold fragments together.
+    axes: Vec<LaunchAxis>,
+}
+
+impl Threads {
+    fn of(axes: &[LaunchAxis], grouped: bool) -> Threads {
+        let own = if grouped { axes.to_vec() } else { Vec::new() };
+        Threads { lane: threads::lane(axes), thread: threads::thread_of_group(axes), axes: own }
+    }
+}
+
+struct Fragments<'k> {
+    func: &'k mut Func,
+    /// The threads that run the statements at hand.
+    threads: Threads,
+    /// Those of each role.
+    roles: BTreeMap<RoleId, Threads>,
     /// The ranges of all loops.
     loops: Env,
     fragments: BTreeMap<BufferId, Fragment>,
@@ -184,33 +201,38 @@ impl Fragments<'_> {
     fn body(&mut self, body: Vec<Stmt>, env: &Env) -> Result<Vec<Stmt>> {
         let mut out = Vec::with_capacity(body.len());
         for stmt in body {
-            out.push(match stmt {
-                Stmt::For(l) if l.tensorize.is_some() => self.call(&l, env)?,
-                Stmt::For(l) if self.is_shared_out(&l) => {
-                    out.extend(self.distribute(l, env)?);
-                    continue;
-                }
-                Stmt::For(mut l) => {
-                    let mut inner = env.clone();
-                    inner.bind_loop(l.var, &l.extent);
-                    l.body = self.body(l.body, &inner)?;
-                    Stmt::For(l)
-                }
-                Stmt::Block(mut b) => {
-                    b.body = self.body(b.body, env)?;
-                    Stmt::Block(b)
-                }
-                Stmt::If(mut i) => {
-                    let mut inner = env.clone();
-                    inner.assume(&i.cond);
-                    i.body = self.body(i.body, &inner)?;
-                    Stmt::If(i)
-                }
-                Stmt::Store(s) => self.alone(s)?,
-                other => other,
-            });
+            let role = visit::role_of(std::slice::from_ref(&stmt));
+            let own = role.and_then(|role| self.roles.get(&role)).cloned().unwrap_or_else(|| self.threads.clone());
+            let around = std::mem::replace(&mut self.threads, own);
+            out.extend(self.statement(stmt, env)?);
+            self.threads = around;
         }
         Ok(out)
+    }
+
+    fn statement(&mut self, stmt: Stmt, env: &Env) -> Result<Vec<Stmt>> {
+        Ok(vec![match stmt {
+            Stmt::For(l) if l.tensorize.is_some() => self.call(&l, env)?,
+            Stmt::For(l) if self.is_shared_out(&l) => return self.distribute(l, env),
+            Stmt::For(mut l) => {
+                let mut inner = env.clone();
+                inner.bind_loop(l.var, &l.extent);
+                l.body = self.body(l.body, &inner)?;
+                Stmt::For(l)
+            }
+            Stmt::Block(mut b) => {
+                b.body = self.body(b.body, env)?;
+                Stmt::Block(b)
+            }
+            Stmt::If(mut i) => {
+                let mut inner = env.clone();
+                inner.assume(&i.cond);
+                i.body = self.body(i.body, &inner)?;
+                Stmt::If(i)
+            }
+            Stmt::Store(s) => self.alone(s)?,
+            other => other,
+        }])
     }
 
     /// A statement that no loop shares out may not touch a fragment.

@@ -5,8 +5,8 @@
 //!
 //! | who | before | after |
 //! |---|---|---|
-//! | producer | waits until the consumers have released the stage (`empty`): all warps, or the one thread that issues TMA loads | arrives at `full`: all threads, or that one thread with the bytes of the loads |
-//! | consumers | wait for `full` | arrive at `empty`: all threads; one lane of each warp where TMA fills the stage, after a proxy fence of the threads that have read it |
+//! | producer | waits until the consumers have released the stage (`empty`): all warps, or the one thread that issues TMA loads | arrives at `full`: all threads, one lane of each warp where wgmma reads the stage, or that one thread with the bytes of the loads |
+//! | consumers | wait for `full` | arrive at `empty`: all threads; one lane of each warp where TMA fills the stage, after a proxy fence of the threads that have read it, or where wgmma has read it |
 //!
 //! Consumers release a stage `in_flight` iterations later where MMA groups are in flight. They do not release a stage that will
 //! never be refilled, if the release has a condition anyway and one loop counts the iterations.
@@ -18,7 +18,9 @@ use super::Slices;
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::threads;
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, Elect, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, SyncKind, Way, visit};
+use crate::ir::{
+    BufferId, Cond, Elect, For, Func, Held, Index, Mbarrier, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
+};
 use crate::lower::data::bulk;
 use crate::lower::map::blocks::guarded;
 use crate::lower::pipeline;
@@ -50,9 +52,20 @@ struct Handoff {
     fence: bool,
     /// The blocks that receive the TMA loads of a stage.
     blocks: Option<u32>,
+    /// One lane of each warp arrives for it.
+    by_warps: bool,
     /// The consumers' threads execute a proxy fence before they release a stage: they read what TMA refills, and an
     /// arrival does not order generic reads before TMA writes.
     returns: bool,
+}
+
+/// Who reads the stages of a ring.
+struct Consumer {
+    /// 0 for the consumer warps of the kernel, 1 for its first role.
+    slice: usize,
+    /// The warps that read each stage.
+    warps: u32,
+    body: Vec<Stmt>,
 }
 
 /// A list of statements of several roles.
@@ -77,56 +90,135 @@ impl Slices<'_> {
         func: &mut Func,
     ) -> Result<Vec<Vec<Stmt>>> {
         let mut drains = vec![Vec::new(); parts.len()];
-        for (n, mut fill) in fills.into_iter().enumerate().filter(|(_, fill)| !fill.is_empty()) {
-            let handoff = self.handoff(n, &mut fill, &parts[0], at, func)?;
-            parts[0] = handoff.consumed(std::mem::take(&mut parts[0]), at);
-            let produced = self.produced(&handoff, n, fill, at);
-            parts[n + 1].splice(0..0, produced);
-            drains[n + 1] = handoff.drained(at);
-            if let Some((l, extent)) = counted(at) {
-                let last = (0..handoff.in_flight.min(extent)).rev().map(|back| handoff.last(l, extent, back));
-                let refilled = last.filter(|it| handoff.is_refilled(it, at));
-                drains[0].extend(refilled.flat_map(|it| handoff.release(&it, at.env)));
+        let mut fills = fills;
+        let mut produced = vec![Vec::new(); parts.len()];
+        let mut loaded = Vec::new();
+        for n in self.filling_order(&fills, func)? {
+            for (slice, mut fill) in self.by_reader(n, &mut fills, func) {
+                let consumer = match slice {
+                    0 => Consumer { slice, warps: self.warps / at.pingpong, body: std::mem::take(&mut parts[0]) },
+                    _ => {
+                        Consumer { slice, warps: self.warps_of(slice - 1), body: std::mem::take(&mut fills[slice - 1]) }
+                    }
+                };
+                let handoff = self.handoff(n, &mut fill, (&consumer, &loaded), at, func)?;
+                loaded.extend(handoff.ring.full);
+                let read = handoff.consumed(consumer.body, at);
+                match slice {
+                    0 => parts[0] = read,
+                    _ => fills[slice - 1] = read,
+                }
+                produced[n + 1].extend(self.produced(&handoff, n, fill, at));
+                drains[n + 1].extend(handoff.drained(at));
+                if let Some((l, extent)) = counted(at) {
+                    let last = (0..handoff.in_flight.min(extent)).rev().map(|back| handoff.last(l, extent, back));
+                    let refilled = last.filter(|it| handoff.is_refilled(it, at));
+                    drains[slice].extend(refilled.flat_map(|it| handoff.release(&it, at.env)));
+                }
             }
+        }
+        for (part, produced) in parts.iter_mut().zip(produced) {
+            part.splice(0..0, produced);
         }
         Ok(drains)
     }
 
-    /// The ring of the buffers that a role fills in a list.
+    /// The roles that fill stages in a list, each before those that read them.
+    fn filling_order(&self, fills: &[Vec<Stmt>], func: &Func) -> Result<Vec<usize>> {
+        let mut left: Vec<usize> = (0..fills.len()).filter(|n| !fills[*n].is_empty()).collect();
+        let mut out = Vec::new();
+        while !left.is_empty() {
+            let waits = |n: &usize| {
+                left.iter().any(|m| m != n && stages_between(&fills[*m], &fills[*n], func).next().is_some())
+            };
+            let Some(at) = left.iter().position(|n| !waits(n)) else {
+                let names: Vec<&str> = left.iter().map(|n| self.name_of(*n, func)).collect();
+                let message = format!("roles {} read staged buffers of each other", names.join(" and "));
+                let error =
+                    Error::input(Code::LowerRole, message).help("specialize one of the buffers to a role of its own");
+                return Err(names.into_iter().fold(error, Error::about_role));
+            };
+            out.push(left.remove(at));
+        }
+        Ok(out)
+    }
+
+    /// The statements of a role by the slice that reads what they fill: 0 for the consumer warps, 1 for the first role. What fills no stage, such as
+    /// registers, goes with the stage behind it. A role that reads stages itself keeps the order of its statements: it releases a stage behind the last
+    /// statement that reads it.
+    fn by_reader(&self, n: usize, fills: &mut [Vec<Stmt>], func: &Func) -> Vec<(usize, Vec<Stmt>)> {
+        let fill = std::mem::take(&mut fills[n]);
+        let in_order = fill.iter().any(|s| matches!(s, Stmt::Sync(_)));
+        let reader = |s: &Stmt| {
+            let one = std::slice::from_ref(s);
+            let fills_stage = visit::writes(one).into_iter().any(|b| func.buffer(b).scope == Scope::Shared);
+            let role = fills.iter().position(|other| stages_between(one, other, func).next().is_some());
+            fills_stage.then(|| role.map_or(0, |m| m + 1))
+        };
+        let (mut out, mut waiting): (Vec<(usize, Vec<Stmt>)>, Vec<Stmt>) = (Vec::new(), Vec::new());
+        for stmt in fill.into_iter().flat_map(apart) {
+            let slice = reader(&stmt);
+            waiting.push(stmt);
+            let Some(slice) = slice else { continue };
+            let last = out.len().saturating_sub(1);
+            let own = out.iter_mut().enumerate().find(|(at, (own, _))| *own == slice && (!in_order || *at == last));
+            match own {
+                Some((_, (_, all))) => all.append(&mut waiting),
+                None => out.push((slice, std::mem::take(&mut waiting))),
+            }
+        }
+        match out.last_mut() {
+            Some((_, all)) => all.append(&mut waiting),
+            None => out.push((0, waiting)),
+        }
+        out
+    }
+
+    fn name_of<'a>(&self, n: usize, func: &'a Func) -> &'a str {
+        func.roles.get(self.roles[n].role.0 as usize).map_or("", |r| &r.name)
+    }
+
+    /// The ring of the buffers that a role fills in a list; `loaded` are the mbarriers of the rings before.
     fn handoff(
         &self,
         n: usize,
         fill: &mut [Stmt],
-        readers: &[Stmt],
+        (consumer, loaded): (&Consumer, &[u32]),
         at: &Place<'_>,
         func: &mut Func,
     ) -> Result<Handoff> {
+        let readers = &consumer.body;
         let role = self.roles[n].role;
         let (name, warps) = func.roles.get(role.0 as usize).map_or(("", 1), |r| (r.name.as_str(), r.warps));
         let mut ids = visit::writes(fill);
         ids.retain(|b| func.buffer(*b).scope == Scope::Shared);
-        let how = self.fill_of(fill, readers, (name, &ids), at, func)?;
+        let how = self.fill_of(fill, consumer, (name, &ids), at, func)?;
         let pipelined = at.around.and_then(|l| Some((l, l.pipeline?)));
         let stages = pipelined.map_or(1, |(_, p)| i64::from(p.stages).max(1));
-        let in_flight = match pipelined {
+        // A stage that threads read themselves they have read when they release it.
+        let behind_descriptors = ids.iter().any(|b| readers.iter().any(|s| is_described(s, *b)));
+        let in_flight = match pipelined.filter(|_| consumer.slice == 0) {
             Some((l, p)) => ring::in_flight(p, stages, func.var_name(l.var), readers)?,
             None => 0,
         };
         let refills = simplify::bounds(at.number, at.env).is_none_or(|(_, last)| last >= stages);
-        let sized = |b: &BufferId| Ok((*b, ring::elements_of_stage(func, *b, Code::LowerRoles)?));
-        let buffers: Vec<(BufferId, i64)> = ids.iter().map(sized).collect::<Result<_>>()?;
+        let buffers = sized(&ids, func)?;
         let names: Vec<&str> = ids.iter().map(|b| func.buffer(*b).name.as_str()).collect();
         let (first, names) = (names.first().map_or("", |n| *n).to_string(), names.join(", "));
         let blocks = received(fill);
-        // Threads that fill arrive each for itself, and so do their consumers: tools that watch each access follow no arrival on behalf
-        // of other threads. Where TMA fills, one lane arrives for its warp.
-        let lanes = if how == Fill::Tma { 1 } else { threads::LANES as u32 };
+        // Threads that fill for threads arrive each for itself, and so do their consumers: tools that watch each access follow no arrival on behalf
+        // of other threads. Where TMA fills or wgmma reads, one lane arrives for its warp: each arrival is an access to shared memory.
+        let by_warps = how == Fill::Tma || behind_descriptors;
+        let lanes = if by_warps { 1 } else { threads::LANES as u32 };
         let mut array = |name: String, arrivals: u32| {
             func.mbarriers.push(Mbarrier { name, slots: stages as u32, arrivals, offset: None });
             func.mbarriers.len() as u32 - 1
         };
-        let full = loaded_by(fill).unwrap_or_else(|| array(format!("{first}_full"), warps * lanes));
-        let consumers = self.warps / at.pingpong * lanes * blocks.unwrap_or(1);
+        // Loads that were issued together may have one mbarrier; each ring has its own.
+        let own = loaded_by(fill).filter(|full| !loaded.contains(full));
+        let filling = if how == Fill::Tma { 1 } else { warps * lanes };
+        let full = own.unwrap_or_else(|| array(format!("{first}_full"), filling));
+        let consumers = consumer.warps * lanes * blocks.unwrap_or(1);
         let empty = refills.then(|| array(format!("{first}_empty"), consumers));
         let ring = Ring { stages, buffers, names, full: Some(full), empty };
         ring.allot(func);
@@ -137,9 +229,10 @@ impl Slices<'_> {
             fill: how,
             it: at.number.clone(),
             lag: if how == Fill::CpAsync && at.around.is_some() { (stages - 2).max(0) } else { 0 },
-            in_flight,
-            fence: how != Fill::Tma && ids.iter().any(|b| readers.iter().any(|s| is_described(s, *b))),
+            in_flight: if behind_descriptors { in_flight } else { 0 },
+            fence: how != Fill::Tma && behind_descriptors,
             blocks,
+            by_warps,
             returns: how == Fill::Tma && readers.iter().any(by_threads),
             ring,
         })
@@ -152,11 +245,12 @@ impl Slices<'_> {
     fn fill_of(
         &self,
         fill: &[Stmt],
-        readers: &[Stmt],
+        consumer: &Consumer,
         (role, ids): (&str, &[BufferId]),
         at: &Place<'_>,
         func: &Func,
     ) -> Result<Fill> {
+        let readers = &consumer.body;
         let name = |id: BufferId| func.buffer(id).name.as_str();
         let refused = |why: String, help: String, about: &[BufferId]| {
             let error = Error::input(Code::LowerRole, format!("role {role}: {why}")).about_role(role).help(help);
@@ -172,7 +266,7 @@ impl Slices<'_> {
         // Registers that the consumers fill from a stage have no ring: each iteration loads them after its wait.
         let staged =
             |s: &Stmt| pipeline::stage_of(s, func, &written).filter(|b| func.buffer(*b).scope == Scope::Shared);
-        let other = readers.iter().find_map(staged).filter(|_| pipelined);
+        let other = readers.iter().find_map(staged).filter(|_| pipelined && consumer.slice == 0);
         if let (Some(other), Some(first)) = (other, ids.first()) {
             let why =
                 format!("{} is filled by its warps, but {} of the same pipeline is not", name(*first), name(other));
@@ -263,7 +357,8 @@ impl Handoff {
         }
         if let Some(full) = self.ring.full {
             let kind = SyncKind::Arrive { slot: self.ring.mbarrier(full, it, env), blocks: None };
-            put(kind, format!("RAW {names}: the stage is full"));
+            let arrive = kind.because(format!("RAW {names}: the stage is full"));
+            out.extend(self.arrivals(arrive, format!("RAW {names}: all lanes have filled the stage")));
         }
         out
     }
@@ -324,22 +419,48 @@ impl Handoff {
         let names = &self.ring.names;
         let arrive = SyncKind::Arrive { slot: self.ring.mbarrier(empty, it, env), blocks: self.blocks };
         let arrive = arrive.because(format!("WAR {names}: a consumer releases the stage"));
-        if self.fill != Fill::Tma {
-            return vec![Stmt::Sync(arrive)];
-        }
         let fence =
             SyncKind::ProxyFence.because(format!("WAR {names}: generic reads are complete before the TMA refill"));
-        let meet = SyncKind::Warp.because(format!("WAR {names}: all lanes have read the stage"));
-        let first = self.returns.then_some(fence);
-        let mut out: Vec<Stmt> = first.into_iter().chain([meet]).map(Stmt::Sync).collect();
-        out.push(Stmt::Elect(Elect { warps: 1, body: vec![Stmt::Sync(arrive)] }));
+        let mut out: Vec<Stmt> = self.returns.then_some(Stmt::Sync(fence)).into_iter().collect();
+        out.extend(self.arrivals(arrive, format!("WAR {names}: all lanes have read the stage")));
         out
     }
+
+    /// An arrival of each thread, or of one lane of each warp when all of its lanes have come.
+    fn arrivals(&self, arrive: Sync, meets: String) -> Vec<Stmt> {
+        if !self.by_warps {
+            return vec![Stmt::Sync(arrive)];
+        }
+        let elect = Elect { warps: 1, body: vec![Stmt::Sync(arrive)] };
+        vec![Stmt::Sync(SyncKind::Warp.because(meets)), Stmt::Elect(elect)]
+    }
+}
+
+/// Buffers with the elements of a stage.
+fn sized(ids: &[BufferId], func: &Func) -> Result<Vec<(BufferId, i64)>> {
+    ids.iter().map(|b| Ok((*b, ring::elements_of_stage(func, *b, Code::LowerRoles)?))).collect()
 }
 
 /// The loop around with its extent.
 fn counted<'a>(at: &Place<'a>) -> Option<(&'a For, i64)> {
     at.around.and_then(|l| Some((l, l.extent.as_int()?)))
+}
+
+/// The statements that one thread executes, each elected by itself.
+fn apart(stmt: Stmt) -> Vec<Stmt> {
+    match stmt {
+        Stmt::Elect(Elect { warps, body }) => {
+            body.into_iter().map(|s| Stmt::Elect(Elect { warps, body: vec![s] })).collect()
+        }
+        other => vec![other],
+    }
+}
+
+/// The staged buffers that some statements fill and others read.
+fn stages_between<'a>(fill: &[Stmt], readers: &'a [Stmt], func: &'a Func) -> impl Iterator<Item = BufferId> + 'a {
+    let filled = visit::writes(fill).into_iter().filter(|b| func.buffer(*b).scope == Scope::Shared);
+    let read = visit::reads(readers);
+    filled.filter(move |b| read.contains(b))
 }
 
 /// How many statements use a buffer.
