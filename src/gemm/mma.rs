@@ -3,7 +3,7 @@
 //! cp.async fills a ring of stages in shared memory with tiles of A and B, swizzled so that neither the copies nor ldmatrix have bank
 //! conflicts. A warp loads the fragments of its next k iteration during the MMAs of this one. ldmatrix.trans transposes 16-bit
 //! operands that are not k-major. Of bytes it transposes pairs: a separate kernel transposes them (*packing*), or a byte permutation puts them in
-//! order (`turned`). That kernel also packs operands whose rows are not aligned to 16 bytes, which cp.async cannot read. Lanes load single elements where ldmatrix has none of their width
+//! order (`transposed`). That kernel also packs operands whose rows are not aligned to 16 bytes, which cp.async cannot read. Lanes load single elements where ldmatrix has none of their width
 //! (`elements`). Rows that no cp.async can read also come through registers, element by element, where packing takes longer.
 //! Where tiles do not divide the GEMM, the copies or the packing kernel fill in zeros. Where there are few tiles, k is split across
 //! blocks (split-K).
@@ -22,7 +22,7 @@ mod epilogue;
 mod invariant;
 mod narrow;
 mod tma;
-mod turned;
+mod transposed;
 mod unaligned;
 
 pub use narrow::OperandForm;
@@ -393,7 +393,7 @@ impl Mma {
         let terms = self.term_loops(spec);
         let (factors, made) = match depth / ki {
             // Loads of the next step go ahead of what orders the bytes of this one.
-            1 if self.turns_any(spec) => {
+            1 if self.transposes_any(spec) => {
                 ([vec![1], terms.factors.clone()].concat(), [vec!["kq"], terms.loops.clone()].concat())
             }
             1 => (vec![ki], vec!["ki"]),
@@ -416,7 +416,7 @@ impl Mma {
             [of_cluster, "iw", "jw", "k0", "kk", kq, is, of_tiles, of_pairs, "im", of_rows[1], of_rows[0], "ji"];
         let inner = inner.into_iter().chain(terms.order.iter().copied());
         s.reorder(present([of_grid, "i0", "j0", ic, jc].into_iter().chain(inner)));
-        self.fuse_turned(s, spec);
+        self.fuse_transposed(s, spec);
         terms.fuse(s, "terms");
         let (rows, _) = rows_of(s, spec, ("i0", up(spec.m, self.whole(Operand::A))));
         walk(s, rows, group_of(spec, self.group), BindMode::Plain);
@@ -480,8 +480,8 @@ impl Mma {
 
     /// What a warp has of an operand in registers: four matrices at a time, in the order of the instruction's registers.
     fn fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, names: &Names) {
-        if self.turns(spec, operand) {
-            return self.turned_fragment(s, spec, operand, names.accumulators);
+        if self.transposes(spec, operand) {
+            return self.transposed_fragment(s, spec, operand, names.accumulators);
         }
         if !self.loads_matrices(spec, operand) {
             return self.fragment_of_elements(s, spec, operand, names.accumulators);

@@ -183,9 +183,9 @@ pub(super) const WGMMA_PROLOGUE: f64 = 1320.0;
 pub(super) const WGMMA_LAUNCH: f64 = 1050.0;
 /// The share of the bytes through shared memory that takes its time. Of the fit.
 pub(super) const WGMMA_SHARED: f64 = 0.75;
-/// Cycles of a warp that turns 16 columns by 32 bytes along k in shared memory: 60 to 66 of three tiles of 4096^3 TN of s8 on an H200 whose two warps take longer
-/// than the MMAs (h200-2026-11-29/turned.jsonl).
-pub(super) const TURNING_CYCLES: f64 = 62.0;
+/// Cycles of a warp that transposes 16 columns by 32 bytes along k in shared memory: 60 to 66 of three tiles of 4096^3 TN of s8 on an H200 whose two warps take longer
+/// than the MMAs (h200-2026-11-29/transposed.jsonl).
+pub(super) const TRANSPOSING_CYCLES: f64 = 62.0;
 /// The share of the other cycles from which on device memory decides. An estimate.
 pub(super) const WAITING: f64 = 0.8;
 /// How well the engines of a multiprocessor overlap. Of a fit to 4,779 times of 170 products by wgmma on H100s, as the figures below that say so. Of 177

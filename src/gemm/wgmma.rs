@@ -6,7 +6,7 @@
 //!
 //! Where tiles do not divide the GEMM, TMA loads fill in zeros, and elements beyond C are not stored. TMA needs rows aligned to 16
 //! bytes: a separate kernel packs other operands first, and threads store other rows of C. wgmma on bytes, bits and tf32 needs k-major operands:
-//! a separate kernel transposes the others, or one of them comes through registers (`registers`) and of bytes the other is turned in shared memory (`turned`).
+//! a separate kernel transposes the others, or one of them comes through registers (`registers`) and of bytes the other is transposed in shared memory (`transposed`).
 
 mod cost;
 mod epilogue;
@@ -21,7 +21,7 @@ mod registers;
 mod rungs;
 mod swapped;
 mod thin;
-mod turned;
+mod transposed;
 mod unaligned;
 mod wide_epilogue;
 
@@ -441,8 +441,8 @@ impl Wgmma {
         if self.holds(operand) {
             self.rows_fragment(s, spec, operand);
         }
-        if self.turns(spec, operand) {
-            self.turn_tile(s, spec, operand);
+        if self.transposes_tile(spec, operand) {
+            self.transpose_tile(s, spec, operand);
         }
     }
 

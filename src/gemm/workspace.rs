@@ -13,7 +13,7 @@ use crate::te::GemmSpec;
 
 /// The schedule without workspace that takes the fewest cycles by the model: no kernel packs an operand, and no second kernel adds up parts of k. A
 /// framework that records launches in a graph, or has no device memory to spare, asks for it. Operands of 8 bits across k come through registers, and to wgmma
-/// also through tiles that warps of their own turn in shared memory.
+/// also through tiles that warps of their own transpose in shared memory.
 ///
 /// ```
 /// use warploom::{DType, Target, gemm::{Gemm, recommend_without_workspace}};
@@ -44,7 +44,7 @@ pub fn recommend_without_workspace(gemm: &Gemm, target: &Target) -> Result<Sched
 fn recipes(spec: &GemmSpec, target: &Target) -> Vec<Recipe> {
     let mut all: Vec<Recipe> = Wgmma::candidates(spec, target).into_iter().map(Recipe::Wgmma).collect();
     all.extend(
-        Mma::candidates(spec, target).into_iter().chain(Mma::with_turned_operands(spec, target)).map(Recipe::Mma),
+        Mma::candidates(spec, target).into_iter().chain(Mma::with_transposed_operands(spec, target)).map(Recipe::Mma),
     );
     all.retain(|recipe| !recipe.needs_workspace());
     // As in a recommendation: the model of wmma does not compare with those of the others.
@@ -110,7 +110,7 @@ mod tests {
         // Where both operands come so, any order of k does.
         assert!(rows(DType::S8, Layout::TN, Target::sm_80()).contains("ldmatrix.trans.m32n16.s8"));
         for dtype in [DType::S8, DType::E4m3] {
-            assert!(rows(dtype, Layout::TN, Target::sm_90a()).contains("specialize B_s -> turn warps="));
+            assert!(rows(dtype, Layout::TN, Target::sm_90a()).contains("specialize B_s -> transpose warps="));
         }
     }
 }

@@ -90,10 +90,10 @@ fn operands_of_bytes_across_k_come_to_wgmma_through_registers() {
     }
 }
 
-/// Where neither operand runs along k, one comes through registers and the other is turned in shared memory by warps of its own: whole tiles whose results leave
+/// Where neither operand runs along k, one comes through registers and the other is transposed in shared memory by warps of its own: whole tiles whose results leave
 /// from registers, and ragged ones.
 #[test]
-fn operands_of_bytes_across_k_are_turned_for_wgmma() {
+fn operands_of_bytes_across_k_are_transposed_for_wgmma() {
     let integers = [((DType::S8, DType::U8), DType::S32, DType::S32), ((DType::U8, DType::U8), DType::S32, DType::S32)];
     let floats = [DType::F32, DType::F16, DType::E4m3].map(|out| ((DType::E4m3, DType::E5m2), DType::F32, out));
     let types = integers.into_iter().chain(floats).chain([((DType::E5m2, DType::E5m2), DType::F16, DType::F16)]);
@@ -102,7 +102,7 @@ fn operands_of_bytes_across_k_are_turned_for_wgmma() {
     let cases = types.flat_map(|t| tiles.map(|tile| (t, tile))).flat_map(|c| sizes.map(|s| (c, s)));
     let cases = cases.flat_map(|c| [SwapAb::Straight, SwapAb::Swapped].map(|s| (c, s)));
     for (n, (((((a, b), acc, out), ([tall, wide], bk)), size), swap_ab)) in
-        cases.enumerate().filter(|(n, _)| drawn(&format!("turned {n}"), 24))
+        cases.enumerate().filter(|(n, _)| drawn(&format!("transposed {n}"), 24))
     {
         let [m, n_, k] = size;
         let program = te::parse(&format!("gemm {m}x{n_}x{k} {a}*{b}>{acc}>{out} TN")).unwrap();
@@ -116,7 +116,7 @@ fn operands_of_bytes_across_k_are_turned_for_wgmma() {
         let steps = tiles.steps(product.spec()).finish().unwrap();
         let schedule = Schedule::new(product.program().unwrap(), target, steps);
         let (name, text) = (format!("{n} {tall}x{wide}"), schedule.to_string());
-        assert!(text.contains("-> turn warps=") && text.contains("wgmma_rs.m64n"), "{name} {text}");
+        assert!(text.contains("-> transpose warps=") && text.contains("wgmma_rs.m64n"), "{name} {text}");
         assert!(!text.contains("_pack"), "{name} {text}");
         right(&schedule);
     }
@@ -143,7 +143,7 @@ fn operands_of_bytes_across_k_come_to_mma_through_registers() {
     ];
     let cases = chips.into_iter().flat_map(|c| [Layout::NN, Layout::TN, Layout::TT].map(|l| (c, l)));
     let cases = cases.flat_map(|c| rest.map(|r| (c, r)));
-    let (mut turned, mut tried) = (0, 0);
+    let (mut transposed, mut tried) = (0, 0);
     for (n, (((target, types), layout), (size, epilogue))) in cases.enumerate() {
         // Rows of 100 bytes are read by no copy of 16.
         let size = if layout.a_transposed() { size.replace("100", "112") } else { size.to_string() };
@@ -156,12 +156,12 @@ fn operands_of_bytes_across_k_come_to_mma_through_registers() {
         let text = schedule.to_string();
         assert!(!text.contains("_pack"), "{n} {text}");
         tried += 1;
-        turned += u32::from(text.contains("ldmatrix.trans.quads.m32n16") || text.contains("ldmatrix.trans.m32n16"));
-        if drawn(&format!("turned {n}"), 6) {
+        transposed += u32::from(text.contains("ldmatrix.trans.quads.m32n16") || text.contains("ldmatrix.trans.m32n16"));
+        if drawn(&format!("transposed {n}"), 6) {
             right(&schedule);
         }
     }
-    assert!(turned * 2 > tried, "{turned} of {tried}");
+    assert!(transposed * 2 > tried, "{transposed} of {tried}");
 }
 
 /// What an epilogue makes of accumulators whose rows have another order than the operand's.

@@ -155,8 +155,8 @@ impl Mma {
         let accumulators = wm * wn / 32 * i64::from(spec.acc.bits()) / 32;
         let unpacked = if self.form == OperandForm::Unpacked { (wm + wn) / 2 } else { 0 };
         let set = (wm + wn) * self.loaded_terms(spec) * self.form.bits(spec) / (32 * LANES);
-        let turned = if self.turns_any(spec) { set } else { 0 };
-        let form = turned + set * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
+        let transposed = if self.transposes_any(spec) { set } else { 0 };
+        let form = transposed + set * if self.fragments == FragmentBuffers::Double { 2 } else { 1 } + unpacked;
         let copied = if self.asynchronous { 0 } else { self.on_the_way(spec) };
         accumulators + form + copied + tuning::ADDRESS_REGISTERS
     }

@@ -21,7 +21,11 @@ impl Mma {
 
     /// Elements of a row of an operand's tile in shared memory.
     pub(super) fn row(&self, spec: &GemmSpec, operand: Operand) -> i64 {
-        if operand.runs_along_k(spec) && !self.turns(spec, operand) { self.bk } else { self.block[operand as usize] }
+        if operand.runs_along_k(spec) && !self.transposes(spec, operand) {
+            self.bk
+        } else {
+            self.block[operand as usize]
+        }
     }
 
     /// Bytes of an operand's tile in shared memory.

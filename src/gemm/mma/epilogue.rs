@@ -88,7 +88,7 @@ impl Mma {
         let matrices = self.epilogue == Epilogue::Stmatrix;
         s.reverse_compute_at(stored, "w").made(present([copied, "o0", "o1"]));
         // Each lane has its elements in an order of its own where rows or columns of instructions have another one.
-        if self.turns_any(spec) {
+        if self.transposes_any(spec) {
             if self.staged() {
                 self.store_rows(s, spec);
             }

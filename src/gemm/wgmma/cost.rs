@@ -66,7 +66,7 @@ impl Wgmma {
 
     /// Bytes of a stage.
     pub(super) fn stage_bytes(&self, spec: &GemmSpec) -> i64 {
-        self.loaded_bytes(spec) + self.turned_bytes(spec)
+        self.loaded_bytes(spec) + self.transposed_bytes(spec)
     }
 
     /// Bytes of a stage that TMA loads.
@@ -133,19 +133,19 @@ impl Wgmma {
     pub(super) fn work(&self, spec: &GemmSpec, target: &Target) -> Work {
         let ([m, n], row) = (self.stage_tile(), in_bytes(self.bk, spec));
         let rate = target.device().operations_per_clock(spec.a, spec.acc).unwrap_or(f64::INFINITY);
-        let (fetched, turned) = (self.loaded_bytes(spec), self.turned_bytes(spec));
+        let (fetched, transposed) = (self.loaded_bytes(spec), self.transposed_bytes(spec));
         // A warpgroup reads its rows of A once, and all columns of B for each 64 rows.
         let warpgroups = if self.pingpong { 1 } else { self.warpgroups };
         let (tall, wide) = if self.swap_ab.is_swapped() { (n, m) } else { (m, n) };
         let operands = warpgroups * (tall / warpgroups + wide * (tall / warpgroups / ROWS)) * row;
         let mma = (2 * m * n * self.bk) as f64 / rate;
-        // By Nsight Compute the banks are busy for all bytes where tiles are turned.
-        let share = if turned > 0 { 1.0 } else { tuning::WGMMA_SHARED };
-        let shared_bytes = share * (operands + fetched + 2 * turned) as f64;
+        // By Nsight Compute the banks are busy for all bytes where tiles are transposed.
+        let share = if transposed > 0 { 1.0 } else { tuning::WGMMA_SHARED };
+        let shared_bytes = share * (operands + fetched + 2 * transposed) as f64;
         let common = Work {
             mma,
             bubble: self.promotion_bubble(mma),
-            latency: (tuning::WGMMA_STAGE_LATENCY / (self.stages - 1).max(1) as f64).max(self.turning(spec)),
+            latency: (tuning::WGMMA_STAGE_LATENCY / (self.stages - 1).max(1) as f64).max(self.transposing(spec)),
             power: power(shared_bytes, fetched as f64, target),
             tiles: self.blocks(spec),
             launch: tuning::WGMMA_LAUNCH,

@@ -48,8 +48,8 @@ impl Wgmma {
         if !self.producer {
             return;
         }
-        if let Some(operand) = self.turned(spec) {
-            return self.specialize_turning(s, spec, operand);
+        if let Some(operand) = self.transposed_operand(spec) {
+            return self.specialize_transposing(s, spec, operand);
         }
         // Registers are moved between whole warpgroups; one that multiplies alone has enough of them.
         // A copy for each panel of 16 bytes has more addresses to keep.

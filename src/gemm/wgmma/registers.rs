@@ -33,7 +33,7 @@ impl Wgmma {
 
     /// Whether the rows of an operand's tile in shared memory run along k.
     pub(super) fn tile_along_k(&self, spec: &GemmSpec, operand: Operand) -> bool {
-        let as_it_lies = self.holds(operand) || self.turns(spec, operand);
+        let as_it_lies = self.holds(operand) || self.transposes_tile(spec, operand);
         if as_it_lies { operand.along_k(spec) } else { super::runs_along_k(operand, spec) }
     }
 
@@ -52,9 +52,9 @@ impl Wgmma {
         let Some(rows) = self.order_of_rows(spec) else { return };
         let accumulators = if stored == "out" { self.padding(spec).converted() } else { stored };
         let fragment = ["A_f", "B_f"][self.swap_ab.columns().other() as usize];
-        let term = |index: Index| if self.turned(spec).is_some() { TERMS.place(&index) } else { index };
+        let term = |index: Index| if self.transposed_operand(spec).is_some() { TERMS.place(&index) } else { index };
         s.transform_layout(fragment, IndexMap::new(["k", "r"], |[k, r]| vec![term(k), rows.place(&r)]));
-        let column = |index: Index| if self.turned(spec).is_some() { COLUMNS.place(&index) } else { index };
+        let column = |index: Index| if self.transposed_operand(spec).is_some() { COLUMNS.place(&index) } else { index };
         let of_c = match self.swap_ab {
             SwapAb::Straight => IndexMap::new(["i", "j"], |[i, j]| vec![rows.place(&i), column(j)]),
             SwapAb::Swapped => IndexMap::new(["i", "j"], |[i, j]| vec![column(i), rows.place(&j)]),
@@ -71,7 +71,7 @@ impl Wgmma {
         let held: Vec<Operand> = Operand::BOTH.into_iter().filter(across).collect();
         let found = held.into_iter().flat_map(|operand| {
             let plain = SIDES.map(|sides| Wgmma::through_registers(spec, operand, (sides, WARPGROUPS), target));
-            plain.into_iter().flatten().chain(Wgmma::turning_tiles(spec, operand, target))
+            plain.into_iter().flatten().chain(Wgmma::transposing_tiles(spec, operand, target))
         });
         for w in found {
             let cycles = w.cycles_with_packing(spec, target);
@@ -104,7 +104,7 @@ impl Wgmma {
         let accumulators = self.accumulators(spec);
         if spec.a.bits() == 8 {
             s.cache_read(accumulators, tile, Scope::Fragment, matrices);
-            let (steps, in_turn) = if self.turned(spec).is_some() {
+            let (steps, in_turn) = if self.transposed_operand(spec).is_some() {
                 // Step by step, for which the registers suffice: a warpgroup loads while others multiply. Written out, ptxas puts the MMAs of 256 x 128 one
                 // after the other for some N.
                 s.annotate("kk", Note::UnrollLimit, 1).compute_at(matrices, "kk").made(["ti", "t1"]);

@@ -24,19 +24,19 @@ const PERMUTATIONS: f64 = 4.0;
 
 impl Mma {
     /// Whether an operand's bytes are transposed on their way to registers.
-    pub(super) fn turns(&self, spec: &GemmSpec, operand: Operand) -> bool {
+    pub(super) fn transposes(&self, spec: &GemmSpec, operand: Operand) -> bool {
         let bytes = spec.a.bits() == 8 && self.form == OperandForm::Stored;
         bytes && !operand.along_k(spec) && self.routes[operand as usize] == Source::Direct
     }
 
     /// Whether any operand's are.
-    pub(super) fn turns_any(&self, spec: &GemmSpec) -> bool {
-        Operand::BOTH.into_iter().any(|operand| self.turns(spec, operand))
+    pub(super) fn transposes_any(&self, spec: &GemmSpec) -> bool {
+        Operand::BOTH.into_iter().any(|operand| self.transposes(spec, operand))
     }
 
     /// Whether instructions have the terms in the order in which ldmatrix.trans gives them: where both operands come so.
     fn permutes_terms(&self, spec: &GemmSpec) -> bool {
-        Operand::BOTH.into_iter().all(|operand| self.turns(spec, operand))
+        Operand::BOTH.into_iter().all(|operand| self.transposes(spec, operand))
     }
 
     /// The terms of an instruction.
@@ -45,8 +45,8 @@ impl Mma {
     }
 
     /// Tiles without packing where an operand of bytes runs across k, by their cycles. On an H200 they take 1.25 to 1.8 times as long as the model has them
-    /// (h200-2026-11-29/turned.jsonl): none of them is among the [candidates](Mma::candidates).
-    pub(in crate::gemm) fn with_turned_operands(spec: &GemmSpec, target: &Target) -> Vec<Mma> {
+    /// (h200-2026-11-29/transposed.jsonl): none of them is among the [candidates](Mma::candidates).
+    pub(in crate::gemm) fn with_transposed_operands(spec: &GemmSpec, target: &Target) -> Vec<Mma> {
         if spec.a.bits() != 8
             || spec.batch.is_some()
             || Mma::lacks(spec, target).is_some()
@@ -57,14 +57,14 @@ impl Mma {
         let sides =
             tiles::mma([64, 64], [spec.m, spec.n]).into_iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
         let all = sides.filter_map(|((block, warps), parts)| {
-            Mma::with(spec, target, block, warps, parts, OperandForm::Stored).turned(spec, target)
+            Mma::with(spec, target, block, warps, parts, OperandForm::Stored).transposed(spec, target)
         });
         let all = all.flat_map(|m| std::iter::once(m).chain(m.in_cluster(spec, target)));
         Mma::ranked(all, spec, target).into_iter().map(|(_, m)| m).collect()
     }
 
     /// The same tiles with operands across k as they are; `None` where there are none, or an operand needs packing for its rows.
-    fn turned(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
+    fn transposed(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
         let mut out = self;
         for operand in Operand::BOTH.into_iter().filter(|operand| !operand.along_k(spec)) {
             out.routes[operand as usize] = Source::Direct;
@@ -75,50 +75,50 @@ impl Mma {
         };
         let suits = out != self && !out.routes.contains(&Source::Packed) && out.shape == [ROWS, TERMS];
         let aligned = Operand::BOTH.into_iter().all(|operand| operand.is_aligned(spec));
-        let turned = Operand::BOTH.into_iter().filter(|operand| out.turns(spec, *operand)).all(fits);
+        let transposed = Operand::BOTH.into_iter().filter(|operand| out.transposes(spec, *operand)).all(fits);
         let epilogue = if out.epilogue == Epilogue::Stmatrix { Epilogue::Rows } else { out.epilogue };
         // With one set of fragments each byte would be a statement of its own.
         let out = Mma { epilogue, fragments: FragmentBuffers::Double, ..out };
         let has_room = out.registers(spec) <= i64::from(target.limits.registers_per_thread);
         let out = Mma { min_blocks: out.told_blocks(spec, target), ..out };
-        (suits && aligned && turned && has_room).then(|| out.with_early_start(spec, target))
+        (suits && aligned && transposed && has_room).then(|| out.with_early_start(spec, target))
     }
 
     /// Cycles of the issue slots for the byte permutations of a warp in a step of k.
     pub(super) fn permuting(&self, spec: &GemmSpec) -> f64 {
         let rows = |o: Operand| self.block[o as usize] / self.warps[o as usize];
-        let turned = Operand::BOTH.into_iter().filter(|operand| self.turns(spec, *operand));
-        turned.map(|operand| up(rows(operand), ROWS) as f64 * PERMUTATIONS).sum()
+        let transposed = Operand::BOTH.into_iter().filter(|operand| self.transposes(spec, *operand));
+        transposed.map(|operand| up(rows(operand), ROWS) as f64 * PERMUTATIONS).sum()
     }
 
-    /// The loops over the rows of an instruction, with their extents, in the order of C's rows. Two rows of a turned A that follow each other are eight apart
+    /// The loops over the rows of an instruction, with their extents, in the order of C's rows. Two rows of a transposed A that follow each other are eight apart
     /// in the instruction.
     pub(super) fn row_loops(&self, spec: &GemmSpec) -> (Vec<i64>, [&'static str; 2]) {
         let m = self.shape[0];
-        if self.turns(spec, Operand::A) { (vec![m / 2, 2], ["ip", "ir"]) } else { (vec![m], ["ii", ""]) }
+        if self.transposes(spec, Operand::A) { (vec![m / 2, 2], ["ip", "ir"]) } else { (vec![m], ["ii", ""]) }
     }
 
     /// The loops over the columns of a warp's tile, with their extents, in the order of C's columns; and the loops over its `tiles` instructions. Two
-    /// columns of a turned B that follow each other are in two instructions.
+    /// columns of a transposed B that follow each other are in two instructions.
     pub(super) fn column_loops(&self, spec: &GemmSpec, tiles: i64) -> (Vec<i64>, [&'static str; 3], [&'static str; 2]) {
-        match self.turns(spec, Operand::B) {
+        match self.transposes(spec, Operand::B) {
             true => (vec![tiles / 2, 8, 2], ["jq", "ji", "jr"], ["jq", "jr"]),
             false => (vec![tiles, 8], ["jm", "ji", ""], ["jm", ""]),
         }
     }
 
     /// One loop over the rows of an instruction, and one over the instructions of a row of the warp's tile.
-    pub(super) fn fuse_turned(&self, s: &mut Steps, spec: &GemmSpec) {
-        if self.turns(spec, Operand::A) {
+    pub(super) fn fuse_transposed(&self, s: &mut Steps, spec: &GemmSpec) {
+        if self.transposes(spec, Operand::A) {
             s.fuse(["ir", "ip"], "ii");
         }
-        if self.turns(spec, Operand::B) {
+        if self.transposes(spec, Operand::B) {
             s.fuse(["jq", "jr"], "jm");
         }
     }
 
     /// What a warp has of an operand in registers: as it is loaded for each step of k, and in the order of the instruction.
-    pub(super) fn turned_fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, accumulators: &str) {
+    pub(super) fn transposed_fragment(&self, s: &mut Steps, spec: &GemmSpec, operand: Operand, accumulators: &str) {
         let [tile, loaded, fragment] = [["A_s", "A_t", "A_f"], ["B_s", "B_t", "B_f"]][operand as usize];
         let [f0, f1, fm, fi] = [["f0", "f1", "fm", "fi"], ["g0", "g1", "gm", "gi"]][operand as usize];
         s.cache_read(accumulators, tile, Scope::Fragment, loaded);
@@ -132,14 +132,14 @@ impl Mma {
 
     /// The accumulators in the order of the instructions' rows and columns.
     pub(super) fn reorder_accumulators(&self, s: &mut Steps, spec: &GemmSpec, names: &Names) {
-        let turned = Operand::BOTH.map(|operand| self.turns(spec, operand));
-        if turned == [false; 2] {
+        let transposed = Operand::BOTH.map(|operand| self.transposes(spec, operand));
+        if transposed == [false; 2] {
             return;
         }
         let converted = names.whole.converts() && self.parts == 1;
         let accumulators = if converted { self.padding(spec).converted() } else { "C_f" };
-        let place = |index: Index, turned: bool| if turned { COLUMNS.place(&index) } else { index };
-        let element = |i: Index, j: Index| [place(i, turned[0]), place(j, turned[1])];
+        let place = |index: Index, transposed: bool| if transposed { COLUMNS.place(&index) } else { index };
+        let element = |i: Index, j: Index| [place(i, transposed[0]), place(j, transposed[1])];
         let map = match self.parts {
             1 => IndexMap::new(["i", "j"], |[i, j]| element(i, j).to_vec()),
             _ => IndexMap::new(["p", "i", "j"], |[p, i, j]| std::iter::once(p).chain(element(i, j)).collect()),
