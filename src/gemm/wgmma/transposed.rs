@@ -30,10 +30,14 @@ const WARPS: [i64; 3] = [4, 3, 2];
 const FEW_ACCUMULATORS: i64 = 96;
 
 impl Wgmma {
-    /// Whether an operand's tile is transposed in shared memory.
+    /// Whether an operand's tile is transposed in shared memory, where the other operand comes through registers.
     pub(super) fn transposes_tile(&self, spec: &GemmSpec, operand: Operand) -> bool {
         let direct = self.routes[operand as usize] == Source::Direct;
-        direct && !self.holds(operand) && runs_along_k(operand, spec) && !operand.along_k(spec)
+        direct
+            && self.rows_in_registers
+            && !self.holds(operand)
+            && runs_along_k(operand, spec)
+            && !operand.along_k(spec)
     }
 
     /// The operand whose tile is.

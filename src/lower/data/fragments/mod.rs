@@ -186,7 +186,7 @@ impl Threads {
 
 struct Fragments<'k> {
     func: &'k mut Func,
-    /// The threads that run the statements at hand.
+    /// The threads that run the statements of the list that the pass is in.
     threads: Threads,
     /// Those of each role.
     roles: BTreeMap<RoleId, Threads>,

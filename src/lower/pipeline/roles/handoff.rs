@@ -123,7 +123,7 @@ impl Slices<'_> {
         Ok(drains)
     }
 
-    /// The roles that fill stages in a list, each before those that read them.
+    /// The roles that fill stages in a list, each before the roles that read its stages.
     fn filling_order(&self, fills: &[Vec<Stmt>], func: &Func) -> Result<Vec<usize>> {
         let mut left: Vec<usize> = (0..fills.len()).filter(|n| !fills[*n].is_empty()).collect();
         let mut out = Vec::new();
