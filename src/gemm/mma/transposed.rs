@@ -45,7 +45,7 @@ impl Mma {
     }
 
     /// Tiles without packing where an operand of bytes runs across k, by their cycles. On an H200 they take 1.25 to 1.8 times as long as the model has them
-    /// (h200-2026-11-29/transposed.jsonl): none of them is among the [candidates](Mma::candidates).
+    /// (h200-2026-11-29/README.md, "Bytes across k"): none of them is among the [candidates](Mma::candidates).
     pub(in crate::gemm) fn with_transposed_operands(spec: &GemmSpec, target: &Target) -> Vec<Mma> {
         if spec.a.bits() != 8
             || spec.batch.is_some()
