@@ -655,6 +655,19 @@ mod tests {
         assert_eq!([epilogue(BYTE, 4096, 1), epilogue(BYTE, 4099, 1)], [Epilogue::Rows; 2]);
         assert_eq!(epilogue(HALF, 4096, 1), Epilogue::Stmatrix);
         assert_eq!([epilogue(BYTE, 4096, 2), epilogue(HALF, 4096, 2)], [Epilogue::Direct; 2]);
+        // Pairs of 64-bit elements fill rows of whole pairs.
+        assert_eq!(
+            [epilogue([DType::F64; 3], 4099, 1), epilogue([DType::F64; 3], 4098, 1)],
+            [Epilogue::Rows, Epilogue::Direct]
+        );
+    }
+
+    #[test]
+    fn the_scheduler_with_most_warps_decides() {
+        // 560 blocks of a warp are up to five on a multiprocessor, of which two share a scheduler.
+        let bf16 = [DType::Bf16, DType::F32, DType::Bf16];
+        let chosen = choice(24, 4472, 5650, bf16, Layout::TT);
+        assert!(chosen.warps.iter().product::<i64>() >= 2, "{chosen:?}");
     }
 
     #[test]

@@ -186,6 +186,9 @@ pub(super) const WGMMA_SHARED: f64 = 0.75;
 /// Cycles of a warp that transposes 16 columns by 32 bytes along k in shared memory: 60 to 66 of three tiles of 4096^3 TN of s8 on an H200 whose two warps take longer
 /// than the MMAs (h200-2026-11-29/transposed.jsonl).
 pub(super) const TRANSPOSING_CYCLES: f64 = 62.0;
+/// How many times the MMAs by mma.sync take whose operands of bytes ldmatrix.trans loads: 1.25 to 1.8 times what the model had for eight products of s8,
+/// whose loads meet banks twice and wait for the byte permutations (h200-2026-11-29/bytes.jsonl).
+pub(super) const TRANSPOSED_BYTES_MMA: f64 = 1.4;
 /// The share of the other cycles from which on device memory decides. An estimate.
 pub(super) const WAITING: f64 = 0.8;
 /// How well the engines of a multiprocessor overlap. Of a fit to 4,779 times of 170 products by wgmma on H100s, as the figures below that say so. Of 177

@@ -23,6 +23,8 @@ pub(super) fn choose(spec: &GemmSpec, target: &Target, block: [i64; 2], parts: i
     match (spec.out.bits(), parts == 1 && rows) {
         (16, true) if matrices => Epilogue::Stmatrix,
         (16 | 32, true) => Epilogue::Rows,
+        // Pairs of 64-bit elements fill 16 bytes, so rows of whole pairs are stored as fast from registers.
+        (64, true) if spec.n % 2 != 0 => Epilogue::Rows,
         _ => Epilogue::Direct,
     }
 }
