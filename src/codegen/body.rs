@@ -281,7 +281,7 @@ impl<'c> Body<'c, '_, '_> {
             SyncKind::Commit => self.b.effect("llvm.nvvm.cp.async.commit.group", &[]),
             SyncKind::Wait { groups } => self.b.effect("llvm.nvvm.cp.async.wait.group", &[number(i64::from(*groups))]),
             SyncKind::ProxyFence => self.order_memory("fence.proxy.async.shared::cta;"),
-            SyncKind::ProductFence => self.order_memory("wgmma.fence.sync.aligned;"),
+            SyncKind::ProductFence => self.fence_products(),
             SyncKind::ProductCommit => self.order_memory("wgmma.commit_group.sync.aligned;"),
             SyncKind::ProductWait { groups } => self.wait_for_products(*groups),
             SyncKind::GridWait => self.order_memory("griddepcontrol.wait;"),

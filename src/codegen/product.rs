@@ -14,6 +14,7 @@ use crate::error::Result;
 use crate::intrin::{self, Row};
 use crate::ir::simplify::Affine;
 use crate::ir::{BufferId, Call, Descriptor, Held, Operand, Stmt, visit};
+use inkwell::IntPredicate;
 use inkwell::values::{InstructionOpcode, ValueKind};
 
 /// The bits of an address that a descriptor holds, in units of 16 bytes (PTX ISA, "matrix-descriptor-encode").
@@ -85,10 +86,7 @@ impl<'c> Body<'c, '_, '_> {
             };
             text = text.replace(&format!("{{{name}}}"), &words);
         }
-        let adds = match &call.adds {
-            Some(cond) => self.condition(cond)?,
-            None => self.b.truth(true).into(),
-        };
+        let adds = self.whether_it_adds(call)?;
         text =
             text.replace("{adds}", &format!("${}", args.len() + results.len())).replace("{across}", &across.join(", "));
         args.push(adds);
@@ -100,6 +98,25 @@ impl<'c> Body<'c, '_, '_> {
             ValueKind::Basic(value) => self.taken_apart(sum, value, 0),
             ValueKind::Instruction(_) => Err(bug(format!("{} has no value", row.name))),
         }
+    }
+
+    /// Whether a product adds its sum. The first product of a promoted sum does not read it, but ptxas must not know that: it would give each sum its own
+    /// registers, and move products in front of the additions of the sums before.
+    fn whether_it_adds(&mut self, call: &Call) -> Result<Value<'c>> {
+        let Some(cond) = &call.adds else { return Ok(self.b.truth(true).into()) };
+        match self.condition(cond)? {
+            Value::IntValue(i) if i.get_zero_extended_constant() == Some(0) && !self.promoted().is_empty() => {
+                self.false_at_run_time()
+            }
+            adds => Ok(adds),
+        }
+    }
+
+    /// A condition that is false, which neither LLVM nor ptxas knows: that a grid has no blocks.
+    fn false_at_run_time(&self) -> Result<Value<'c>> {
+        let blocks = self.b.asm("mov.u32 $0, %nctaid.x;".into(), "=r".into(), &[self.b.i32().into()], &[])?;
+        let blocks = blocks.basic().ok_or_else(|| bug("a move without a result"))?;
+        self.b.compare_int(IntPredicate::EQ, blocks, self.b.int(32, 0).into())
     }
 
     /// Emits a wait for the groups of products but so many; one for all of them holds the sums fast.
@@ -123,6 +140,31 @@ impl<'c> Body<'c, '_, '_> {
             first += count;
         }
         Ok(())
+    }
+
+    /// Emits the fence before a group of products. What adds up their sums is complete before it: LLVM would compute it behind the next group, and
+    /// copy the sums for that.
+    pub fn fence_products(&mut self) -> Result<()> {
+        for id in self.promoted() {
+            if let Storage::Local(words) = self.place(id)? {
+                self.opaque(&words)?;
+            }
+        }
+        self.order_memory("wgmma.fence.sync.aligned;")
+    }
+
+    /// The buffers to whose elements statements add those of the sums.
+    fn promoted(&self) -> Vec<BufferId> {
+        let sums: Vec<BufferId> = self.sums().into_iter().map(|(sum, _)| sum.buffer).collect();
+        let mut found = Vec::new();
+        visit::walk(&self.func.body, &mut |s| {
+            let Stmt::Store(store) = s else { return };
+            let read = visit::reads(std::slice::from_ref(s));
+            if read.contains(&store.buffer) && read.iter().any(|b| sums.contains(b)) && !found.contains(&store.buffer) {
+                found.push(store.buffer);
+            }
+        });
+        found
     }
 
     /// An instruction without operands, which orders memory.

@@ -96,6 +96,37 @@ fn candidates_stay_in_registers_and_their_wgmmas_in_flight() {
     }
 }
 
+/// The text of the kernels that the recommended steps lower to.
+fn lowered_text(size: [i64; 3]) -> String {
+    let schedule = recommend(&gemm((size, [DType::E4m3, DType::E4m3, DType::Bf16])), &Target::sm_90a()).unwrap();
+    warploom::lower::print(&lowered(&schedule))
+}
+
+#[test]
+fn scales_are_loaded_an_iteration_ahead() {
+    let text = lowered_text([4096, 4096, 7168]);
+    let (before, inside) = text.split_once("for k0 in 0..56").unwrap();
+    assert!(
+        before.contains("a_f_next[a_f_1_0 + a_f_1_1*2] = a_scales[") && before.contains("b_f_next[0] = b_scales["),
+        "{text}"
+    );
+    let wait = inside.find("mbarrier.wait A_s_full").unwrap();
+    for load in ["a_f[3] = a_f_next[3]", "if k0 < 55", "b_f_next[0] = b_scales[", "a_scales[(k0 + 1)*4096"] {
+        assert!(inside[..wait].contains(load), "{load}\n{text}");
+    }
+    // A sum of one iteration has nothing to load ahead.
+    assert!(!lowered_text([256, 128, 128]).contains("_next"));
+}
+
+#[test]
+fn stages_are_released_before_their_sums_are_promoted() {
+    let text = lowered_text([4096, 4096, 7168]);
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("{part}\n{text}"));
+    let [last, release, adds] = ["if io >= 1", "mbarrier.arrive A_s_empty", "block mma\n"].map(at);
+    let wait = text[..last].rfind("wgmma_wait 0").unwrap();
+    assert!(wait < last && last < release && release < adds, "{text}");
+}
+
 #[test]
 fn programs_of_other_names_with_an_epilogue_are_promoted() {
     let text = "program layer

@@ -9,7 +9,8 @@
 //!   so each copy of the body names its stages by constants and `order` sees exactly which accesses conflict: one barrier and
 //!   one wait an iteration remain.
 //! - *Shared memory, filled by TMA* (`tma`), or by a producer role (the pass `roles`). The ring has mbarriers. Registers
-//!   that the consumers fill from a stage at the loop itself have no stages: each iteration loads them after its wait.
+//!   that the consumers fill from a stage at the loop itself have no stages: each iteration loads them after its wait. Those that the
+//!   consumers of a role's stages fill from device memory are loaded an iteration ahead.
 //! - *Registers, filled from shared memory* (`unrolled`). The loop is unrolled whole, because registers have no index. Inside a loop of
 //!   the first form it continues from tile to tile: its last iterations load the first fragments of the next tile, so no iteration
 //!   begins with a wait for shared memory. Inside a ring with mbarriers, `prefetch` does the same.

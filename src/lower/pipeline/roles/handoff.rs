@@ -365,24 +365,44 @@ impl Handoff {
 
     /// The consumers' statements: they wait before the first use of the stage, and release it after the last.
     fn consumed(&self, list: Vec<Stmt>, at: &Place<'_>) -> Vec<Stmt> {
-        let touches = |s: &Stmt| self.ring.buffers.iter().any(|(b, _)| uses(std::slice::from_ref(s), *b) > 0);
-        let last = list.iter().rposition(touches);
+        let last = list.iter().rposition(|s| self.touches(s));
         let mut wait = self.ring.await_full(&self.it, at.env, "the stage is full");
         let mut out = Vec::new();
         for (n, stmt) in list.into_iter().enumerate() {
-            if touches(&stmt) {
+            if self.touches(&stmt) {
                 out.extend(wait.take());
             }
-            out.push(self.ring.moved(stmt, &self.it, at.env));
-            if Some(n) == last {
-                out.extend(self.release_due(at));
-            }
+            let stmt = self.ring.moved(stmt, &self.it, at.env);
+            if Some(n) == last { out.extend(self.released_by(stmt, at)) } else { out.push(stmt) }
         }
         if last.is_none() {
             out.extend(wait);
             out.extend(self.release_due(at));
         }
         out
+    }
+
+    /// The last statement that reads the stage, and the release. Where MMAs read it in a loop that has more to do, the loop releases it in its last
+    /// iteration, behind the MMAs.
+    fn released_by(&self, mut stmt: Stmt, at: &Place<'_>) -> Vec<Stmt> {
+        let release = self.release_due(at);
+        let described = |s: &Stmt| self.ring.buffers.iter().any(|(b, _)| is_described(s, *b));
+        if let Stmt::For(l) = &mut stmt
+            && self.in_flight == 0
+            && let Some(extent) = l.extent.as_int()
+            && let Some(read) = l.body.iter().rposition(|s| self.touches(s))
+            && read + 1 < l.body.len()
+            && described(&l.body[read])
+        {
+            let last = Cond::ge(l.var, extent - 1);
+            l.body.splice(read + 1..read + 1, guarded(last, release));
+            return vec![stmt];
+        }
+        [vec![stmt], release].concat()
+    }
+
+    fn touches(&self, stmt: &Stmt) -> bool {
+        self.ring.buffers.iter().any(|(b, _)| uses(std::slice::from_ref(stmt), *b) > 0)
     }
 
     /// The consumers release the stage of this iteration, or the one whose MMA groups are complete.

@@ -3,8 +3,10 @@
 //!
 //! A slice has the whole loop structure with its own statements only; empty loops are removed. The threads of a slice are
 //! numbered from 0, along threadIdx.x alone. Rings connect the slices (`handoff`): a role fills a stage when its consumers
-//! have released it, they read it when it is full, and mbarriers order both. `pingpong` orders the warpgroups of a ping-pong loop.
+//! have released it, they read it when it is full, and mbarriers order both. `ahead` loads registers of the consumers from device memory an
+//! iteration ahead, and `pingpong` orders the warpgroups of a ping-pong loop.
 
+mod ahead;
 mod handoff;
 mod pingpong;
 
@@ -337,6 +339,11 @@ impl Slices<'_> {
                     // `order` reads the MMA groups in flight from the pipeline of a ring.
                     if n > 0 || own && loop_.pipeline.is_some_and(|p| p.in_flight == 0) {
                         loop_.pipeline = None;
+                    }
+                    if n == 0 && own {
+                        let (first, ahead) = ahead::loaded_ahead(loop_, &visit::writes(&self.whole), func)?;
+                        part.extend(first);
+                        loop_ = ahead;
                     }
                     part.extend(unless_once(loop_, &inner));
                     part.extend(drain);
