@@ -60,6 +60,7 @@ fn position(program: &Func, file: &Filed, is_written: bool) -> Result<usize> {
 /// array, or its largest.
 pub fn inputs(program: &Func, seed: u64, files: &[Filed], values: &[Set]) -> Result<Vec<Array>> {
     values::check_once(values)?;
+    check_once(files)?;
     let mut sizes = Vec::new();
     for size in &program.sizes {
         let stated = match values::number_of(values, &size.size.name)? {
@@ -78,6 +79,18 @@ pub fn inputs(program: &Func, seed: u64, files: &[Filed], values: &[Set]) -> Res
         program.sizes.iter().fold(e, |e, s| e.help(format!("--set {}=N sets its dynamic size", s.size.name)))
     })?;
     Ok(arrays)
+}
+
+/// Refuses a second file for an input.
+fn check_once(files: &[Filed]) -> Result<()> {
+    for (n, file) in files.iter().enumerate() {
+        if let Some(before) = files[..n].iter().find(|before| before.parameter == file.parameter) {
+            let (input, paths) = (&file.parameter, [&before.path, &file.path].map(|p| p.display()));
+            let message = format!("input {input} is read from two files, {} and {}", paths[0], paths[1]);
+            return Err(Error::input(Code::CliParameter, message).help(format!("one --input {input}=FILE")));
+        }
+    }
+    Ok(())
 }
 
 /// The outermost extent of the first file that is for an input of the size.
@@ -328,6 +341,15 @@ mod tests {
     use super::*;
     use crate::cli::input;
     use crate::te::Known;
+
+    #[test]
+    fn an_input_has_one_file() {
+        let program = Schedule::parse("vec_add 8\ntarget sm_80\n").unwrap().program;
+        let filed = |text: &str| text.parse::<Filed>().unwrap();
+        let error = inputs(&program, 1, &[filed("A=a.npy"), filed("B=b.npy"), filed("A=c.npy")], &[]).unwrap_err();
+        assert_eq!(error.code(), Code::CliParameter);
+        assert_eq!(error.message(), "input A is read from two files, a.npy and c.npy");
+    }
 
     #[test]
     fn a_large_program_shrinks_until_it_has_few_operations() {

@@ -184,9 +184,9 @@ impl Mma {
         let group = if rows % 16 == 0 || rows > 32 { 16 } else { 8 };
         let routes = Operand::BOTH.map(|operand| {
             let unaligned = !operand.is_aligned(spec);
-            let turned = bits < 16 && !operand.along_k(spec);
+            let transposed = bits < 16 && !operand.along_k(spec);
             let widened = form == OperandForm::Widened;
-            if unaligned || turned || widened { Source::Packed } else { Source::Direct }
+            if unaligned || transposed || widened { Source::Packed } else { Source::Direct }
         });
         // The main loop runs all k tiles if there are two rounds of the ring, and ptxas then does not spill. With four or five k tiles
         // that takes two stages; they take 1.04 (f16 NT) to 1.21 (f16 NN) of the time of three on an H200, s8 1.06 to 1.12, s4 1.00.

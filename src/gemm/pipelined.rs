@@ -4,7 +4,7 @@
 //! A thread has vectors of four rows and of four columns of C, in one of seven shapes from 8 x 8 to 16 x 8, so that tiles have the sides that C
 //! asks for. Four or eight warps of a block share its tile, or *slices* of them take turns along k, and
 //! the block adds their accumulators up in shared memory, in a fixed order. Operands lie in shared memory with k outermost. One
-//! whose rows run along k is turned word by word on its way there; where that would cost more than a
+//! whose rows run along k is transposed word by word on its way there; where that would cost more than a
 //! pass of its own through device memory, it is packed. Copies of 4 or 8 bytes load rows that are not aligned to 16. A product that the
 //! tiles do not divide is padded: with zeros that the copies fill in, or while an operand is packed; its epilogue stores tiles through
 //! shared memory. Where there are few tiles, blocks divide k (split-K).
@@ -55,15 +55,15 @@ pub enum Route {
     Vectors,
     /// In the pieces of 4 or 8 bytes that its rows are aligned to.
     Pieces,
-    /// In words, turned.
-    Turned,
-    /// In vectors of 16 bytes, from workspace that a kernel of its own fills: turned, padded or both.
+    /// In words, transposed.
+    Transposed,
+    /// In vectors of 16 bytes, from workspace that a kernel of its own fills: transposed, padded or both.
     Packed,
 }
 
 /// Rows and columns of C of a warp whose threads have a vector of each.
 const WARP: [i64; 2] = [16, 32];
-/// Words behind the rows of a turned operand in shared memory.
+/// Words behind the rows of a transposed operand in shared memory.
 const PAD: i64 = 4;
 
 impl Pipelined {
@@ -74,7 +74,7 @@ impl Pipelined {
     }
 
     /// Bytes of shared memory of a block: the ring of stages, or the accumulators of all slices, which take its place. 16 bytes keep the
-    /// rows of a turned operand apart.
+    /// rows of a transposed operand apart.
     pub fn shared(&self) -> i64 {
         let [bm, bn] = self.block();
         let ring = (bm + bn + 2 * PAD) * self.terms * self.slices * self.slots;
@@ -90,7 +90,7 @@ impl Pipelined {
         Pipelined { warps, vectors, slices, parts: 1, terms, slots, routes, resident: 1 }
     }
 
-    /// The tiles in words: `pipelined 128x256 of 16x8 a thread, split-K by 3, A turned, B packed`.
+    /// The tiles in words: `pipelined 128x256 of 16x8 a thread, split-K by 3, A transposed, B packed`.
     pub(super) fn name(&self) -> String {
         let ([m, n], [rows, columns]) = (self.block(), self.vectors.map(|v| 4 * v));
         let some = |number: i64, words: String| if number > 1 { words } else { String::new() };
@@ -99,7 +99,7 @@ impl Pipelined {
         let route = |operand: Operand| match self.routes[operand as usize] {
             Route::Vectors => String::new(),
             Route::Pieces => format!(", {} in pieces", operand.name()),
-            Route::Turned => format!(", {} turned", operand.name()),
+            Route::Transposed => format!(", {} transposed", operand.name()),
             Route::Packed => format!(", {} packed", operand.name()),
         };
         let [a, b] = Operand::BOTH.map(route);
@@ -134,7 +134,7 @@ impl Pipelined {
     /// Elements of an operand that a thread copies at once: as many as its rows are aligned to, and as leave each thread a copy.
     fn vector(&self, spec: &GemmSpec, operand: Operand) -> i64 {
         let most = match self.routes[operand as usize] {
-            Route::Turned => 1,
+            Route::Transposed => 1,
             Route::Pieces => operand.piece(spec) / 4,
             Route::Vectors | Route::Packed => 4,
         };
@@ -275,12 +275,12 @@ impl Pipelined {
         // Eight words of k of four rows at a time are whole sectors of memory, and no two words of them meet in a bank. Where
         // a stage has more, 16 words of two rows are faster, although two meet (51.5 for 54.3 us at 1024x512x2048).
         match route {
-            Route::Turned if self.slices > 1 => {
+            Route::Transposed if self.slices > 1 => {
                 s.split(&second, [(self.slices * self.terms).min(16)], [&high, &low]).reorder([&high, &first, &low]);
                 s.fuse([&high, &first], &group).fuse([&group, &low], &fused);
                 s.split(&fused, [self.threads()], [&outer, &thread]);
             }
-            Route::Turned => {
+            Route::Transposed => {
                 s.fuse([&first, &second], &fused).split(&fused, [self.threads()], [&outer, &thread]);
             }
             Route::Vectors | Route::Packed | Route::Pieces => {
@@ -301,7 +301,7 @@ impl Pipelined {
         let digits =
             |k: Index, w: Index| vec![k, w.clone().floordiv(4 * t), w.clone().floordiv(4).floormod(t), w.floormod(4)];
         match route {
-            Route::Turned => {
+            Route::Transposed => {
                 s.transform_layout(staged, IndexMap::new(["w", "k"], |[w, k]| digits(k, w)));
                 s.storage_align(staged, 0, 8, 4);
             }
@@ -333,9 +333,9 @@ mod tests {
 
     #[test]
     fn the_turned_operand_is_on_the_short_side_or_packed() {
-        use Route::{Packed, Turned, Vectors};
-        assert_eq!(choice(2048, 2048, 2048, Layout::NN), Some(([128, 256], 1, [Turned, Vectors])));
-        assert_eq!(choice(2048, 2048, 2048, Layout::TT), Some(([256, 128], 1, [Vectors, Turned])));
+        use Route::{Packed, Transposed, Vectors};
+        assert_eq!(choice(2048, 2048, 2048, Layout::NN), Some(([128, 256], 1, [Transposed, Vectors])));
+        assert_eq!(choice(2048, 2048, 2048, Layout::TT), Some(([256, 128], 1, [Vectors, Transposed])));
         assert_eq!(choice(4096, 4096, 4096, Layout::NT), Some(([128, 256], 1, [Packed, Packed])));
         assert_eq!(choice(4096, 4096, 4096, Layout::TN).map(|c| c.2), Some([Vectors, Vectors]));
     }
@@ -363,14 +363,16 @@ mod tests {
 
     #[test]
     fn copies_of_unaligned_rows_are_pieces_or_packed() {
-        use Route::{Packed, Pieces, Turned, Vectors};
+        use Route::{Packed, Pieces, Transposed, Vectors};
         let routes = |m, n, k, layout| all(m, n, k, layout, Target::sm_90a()).map(|p| p.routes).collect::<Vec<_>>();
         let odd = routes(4095, 4097, 4099, Layout::TN);
         assert!([[Pieces, Pieces], [Pieces, Packed], [Packed, Packed]].iter().all(|r| odd.contains(r)));
         let even = routes(4096, 4096, 4096, Layout::TN);
         assert!(even.iter().all(|r| *r == [Vectors, Vectors]));
         assert!(
-            routes(1000, 1000, 1000, Layout::NN).iter().all(|r| r[1] == Vectors && [Turned, Packed].contains(&r[0]))
+            routes(1000, 1000, 1000, Layout::NN)
+                .iter()
+                .all(|r| r[1] == Vectors && [Transposed, Packed].contains(&r[0]))
         );
     }
 
@@ -399,7 +401,7 @@ mod tests {
     fn tiles_that_reach_beyond_c_leave_through_shared_memory() {
         let steps = |m, n| {
             let spec = GemmSpec::of(m, n, 4096, DType::F32, Layout::NN);
-            Pipelined::new([2, 4], WHOLE, 1, [Route::Turned, Route::Vectors]).steps(&spec).to_string()
+            Pipelined::new([2, 4], WHOLE, 1, [Route::Transposed, Route::Vectors]).steps(&spec).to_string()
         };
         assert!(steps(4000, 4096).contains("C_pad shared -> C_s") && steps(4096, 4100).contains("C_pad shared -> C_s"));
         assert!(!steps(4096, 4096).contains("C_pad"));
@@ -409,7 +411,7 @@ mod tests {
     fn blocks_next_to_each_other_share_the_larger_operand() {
         let bound = |m, n| {
             let spec = GemmSpec::of(m, n, 4096, DType::F32, Layout::NN);
-            let steps = Pipelined::new([2, 4], WHOLE, 1, [Route::Turned, Route::Vectors]).steps(&spec).to_string();
+            let steps = Pipelined::new([2, 4], WHOLE, 1, [Route::Transposed, Route::Vectors]).steps(&spec).to_string();
             steps.contains("bind i0 blockIdx.x")
         };
         assert!(bound(256, 8192) && !bound(8192, 256) && !bound(4096, 4096));

@@ -88,7 +88,7 @@ fn copies_of_accumulators_compute_epilogues() {
     }
     for ([m, n, k], slices) in [([128, 256, 16], 1), ([120, 250, 12], 1), ([60, 64, 16], 4)] {
         let warps = if slices > 1 { [1, 2] } else { [2, 4] };
-        let routes = [Route::Turned, Route::Vectors];
+        let routes = [Route::Transposed, Route::Vectors];
         by(&layer(Gemm::new(m, n, k)), Target::sm_80(), |spec| {
             Pipelined::new(warps, [4, 2], slices, routes).steps(spec)
         });

@@ -33,7 +33,7 @@ pub(super) const PACKING_LAUNCH: f64 = 0.5;
 pub(super) const PACKING_BESIDE: f64 = 0.2;
 /// The share of the bytes from L2 that a kernel reaches that adds up parts: 49 of 61 a cycle. Of the fit, in which it matters little.
 pub(super) const COMBINING_L2_SHARE: f64 = 49.0 / 61.0;
-/// How much longer packing takes for bytes whose rows begin at odd addresses and are turned: 576x11967x4245 NN of s8 takes 112 us on an H100, of
+/// How much longer packing takes for bytes whose rows begin at odd addresses and are transposed: 576x11967x4245 NN of s8 takes 112 us on an H100, of
 /// which some 54 are for the 107 MB that packing moves (no record was kept).
 pub(super) const PACKING_ODD: f64 = 1.5;
 /// The share of the device memory bandwidth that packing kernels reach, and the share of L2 that keeps packed operands until the GEMM reads them. Set by hand

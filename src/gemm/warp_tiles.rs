@@ -3,7 +3,7 @@
 //!
 //! A thread owns `groups` x `groups` pieces of C of `per` x `per` elements, spread over the block's tile, so that the
 //! lanes of a warp read neighbouring vectors of both operands: no two lanes meet in a bank unless they read the same
-//! word. An operand whose rows run along k is turned while it is stored; its rows are padded by one vector for that.
+//! word. An operand whose rows run along k is transposed while it is stored; its rows are padded by one vector for that.
 
 mod cost;
 
@@ -73,8 +73,8 @@ impl WarpTiles {
         // ptxas spills where both operands are transposed through registers and eight steps of k are unrolled. For doubles transposing
         // B alone spills (TT 6144x5952x64 on sm_80 and sm_89: 28 bytes), A alone does not. With 24 prefetched floats a thread two
         // steps spill too (NT 512x512x512 on sm_89: 8 bytes; 123 registers with one step).
-        let turned = Operand::BOTH.map(|operand| operand.along_k(spec));
-        if turned[1] && (turned[0] || spec.b.bits() == 64) && self.min_blocks.is_some() {
+        let transposed = Operand::BOTH.map(|operand| operand.along_k(spec));
+        if transposed[1] && (transposed[0] || spec.b.bits() == 64) && self.min_blocks.is_some() {
             self.unroll_limit = Some(if self.prefetched() > 16 { 1 } else { 2 });
         }
         // In parts of k doubles spill with two steps too (sm_70: NN 6592x4096x4032 4 bytes, with eight steps 36; TT 2048^3 4).
@@ -179,7 +179,7 @@ impl WarpTiles {
     }
 
     /// An operand's way into shared memory.
-    fn stage(&self, s: &mut Steps, operand: Operand, turned: bool, wide: i64) {
+    fn stage(&self, s: &mut Steps, operand: Operand, transposed: bool, wide: i64) {
         let (n, threads, width) = (operand.name(), self.threads(), self.block()[operand as usize]);
         let vector = wide.min(width * self.bk * self.split.slices / threads);
         let staging = Staging {
@@ -193,9 +193,9 @@ impl WarpTiles {
         let [first, second, queue, half, fused, outer, thread, element] =
             ["0", "1", "q", "h", "f", "o", "t", "v"].map(|end| format!("{n}{end}"));
         s.compute_at(staging.buffer, "k0").made([&first, &second]);
-        // Neighbours take two vectors of a row that is turned, then the next row, so that what they store lies in
+        // Neighbours take two vectors of a row that is transposed, then the next row, so that what they store lies in
         // different banks.
-        if turned && self.split.slices > 1 {
+        if transposed && self.split.slices > 1 {
             s.split(&second, [2, vector], [&queue, &half, &element]).reorder([&queue, &first, &half, &element]);
             s.fuse([&queue, &first, &half], &fused).split(&fused, [threads], [&outer, &thread]);
         } else {
@@ -209,7 +209,7 @@ impl WarpTiles {
             );
         }
         s.vectorize(&element).bind(&thread, Axis::ThreadX);
-        if turned {
+        if transposed {
             let swapped = IndexMap::new(["i", "j"], |[i, j]| vec![j, i]);
             s.transform_layout(staging.buffer, swapped).storage_align(staging.buffer, 0, 2 * wide, wide);
         }

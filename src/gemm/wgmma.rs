@@ -48,7 +48,7 @@ use crate::te::GemmSpec;
 pub struct Wgmma {
     /// Rows and columns of C of a block.
     pub block: [i64; 2],
-    /// Warpgroups that multiply, one above the other (side by side where rows and columns are turned).
+    /// Warpgroups that multiply, one above the other (one beside the other with swapped operands).
     pub warpgroups: i64,
     /// Ping-pong: each warpgroup has tiles of its own, and one issues MMAs while the other runs its epilogue.
     pub pingpong: bool,

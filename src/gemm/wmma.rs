@@ -2,7 +2,7 @@
 //! that have such cores.
 //!
 //! Tiles of both operands lie in shared memory as they lie in device memory, in rows padded by 16 bytes; the instruction's own
-//! loads take either major, so no layout is turned on the way. Chips without asynchronous copies load the next tile into
+//! loads take either major, so no layout is transposed on the way. Chips without asynchronous copies load the next tile into
 //! registers while one is multiplied, others keep several in flight. What the cores have summed can be read by no thread, so
 //! it is stored to shared memory, in bytes that held the operands, and copied out from there: cast, and cut off where the tiles
 //! reach beyond C. Only accumulators that need neither go straight to device memory.

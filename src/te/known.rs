@@ -65,6 +65,15 @@ impl Known {
         }
     }
 
+    /// What the sizes are, in their order.
+    fn size_names(&self) -> &'static str {
+        match self {
+            Known::VecAdd(_) | Known::WindowSum(_) => "its elements",
+            Known::Gemm(s) | Known::GemmWith(s, _) if s.batch.is_some() => "batch, M, N and K",
+            Known::Gemm(_) | Known::GemmWith(..) => "M, N and K",
+        }
+    }
+
     /// The same at another size: as many numbers as [`Self::sizes`] has; of a product one for m, n and k, or these three
     /// with the batch as it is.
     ///
@@ -85,7 +94,10 @@ impl Known {
             (Known::GemmWith(s, steps), _) => product(s).map(|s| Known::GemmWith(s, steps.clone())),
         };
         resized.ok_or_else(|| {
-            let message = format!("the program has {} sizes, {} are given", self.sizes().len(), sizes.len());
+            let own = self.sizes();
+            let given: Vec<String> = sizes.iter().map(i64::to_string).collect();
+            let message = format!("{} states {}", given.join("x"), crate::error::counted(sizes.len(), "size"));
+            let message = format!("{message}, and the program has {}: {}", own.len(), self.size_names());
             Error::input(Code::TeSize, message)
         })
     }
@@ -192,7 +204,7 @@ mod tests {
         assert_eq!(g.resized(&[4, 5, 6]).unwrap().sizes(), [4, 5, 6]);
         assert_eq!(
             g.resized(&[4, 5]).unwrap_err().to_string(),
-            "error in the input [te.size]: the program has 3 sizes, 2 are given"
+            "error in the input [te.size]: 4x5 states 2 sizes, and the program has 3: M, N and K"
         );
         let b = Known::Gemm(GemmSpec { batch: Some(3), ..GemmSpec::of(8, 12, 20, DType::F32, Layout::NN) });
         assert_eq!(b.resized(&[4]).unwrap().sizes(), [3, 4, 4, 4]);

@@ -134,6 +134,16 @@ fn registers_of_a_role_are_filled_by_it() {
     assert!(copy.contains("A_l["), "{text}");
 }
 
+/// No role of two could begin. A third one, which reads the stages of one of them, is not at fault.
+#[test]
+fn roles_that_read_the_stages_of_each_other_are_refused() {
+    let text = BRANCHES.replace("specialize A_r B_r -> load", "specialize A_r B_s -> load");
+    let schedule = Schedule::parse(&text.replace("specialize A_s B_s -> copy", "specialize A_s B_r -> copy")).unwrap();
+    let error = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap_err();
+    assert_eq!((error.code(), error.fault()), (Code::LowerRole, Fault::Input));
+    assert_eq!(error.message(), "roles load and copy read staged buffers of each other");
+}
+
 #[test]
 fn a_role_that_the_consumers_fill_for_is_refused() {
     let schedule = window("", "specialize A_s -> copy warps=1", "");

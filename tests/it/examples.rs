@@ -55,20 +55,20 @@ fn recommended_schedules_compute_matrix_products() {
 /// divide the product.
 #[test]
 fn pipelined_tiles_compute_matrix_products() {
-    use Route::{Packed, Pieces, Turned, Vectors};
+    use Route::{Packed, Pieces, Transposed, Vectors};
     let whole = [4, 2];
     let cases = [
-        ((64, 128, 40), Layout::NN, [1, 2], whole, 4, [Turned, Vectors]),
-        ((64, 64, 128), Layout::NT, [1, 1], whole, 8, [Turned, Packed]),
+        ((64, 128, 40), Layout::NN, [1, 2], whole, 4, [Transposed, Vectors]),
+        ((64, 64, 128), Layout::NT, [1, 1], whole, 8, [Transposed, Packed]),
         ((61, 68, 72), Layout::TN, [1, 1], whole, 8, [Vectors, Vectors]),
         ((128, 256, 24), Layout::TN, [2, 4], whole, 1, [Vectors, Vectors]),
         ((250, 67, 43), Layout::TT, [4, 2], whole, 1, [Packed, Packed]),
         ((45, 133, 45), Layout::TN, [1, 2], [3, 2], 2, [Pieces, Pieces]),
-        ((100, 128, 70), Layout::NN, [2, 2], [3, 2], 1, [Turned, Vectors]),
+        ((100, 128, 70), Layout::NN, [2, 2], [3, 2], 1, [Transposed, Vectors]),
         ((64, 100, 66), Layout::TN, [2, 1], [2, 3], 4, [Vectors, Vectors]),
-        ((33, 70, 50), Layout::TT, [1, 1], [2, 2], 4, [Pieces, Turned]),
-        ((65, 127, 41), Layout::NT, [1, 4], [4, 1], 1, [Packed, Turned]),
-        ((31, 128, 70), Layout::NN, [2, 1], [1, 4], 2, [Turned, Pieces]),
+        ((33, 70, 50), Layout::TT, [1, 1], [2, 2], 4, [Pieces, Transposed]),
+        ((65, 127, 41), Layout::NT, [1, 4], [4, 1], 1, [Packed, Transposed]),
+        ((31, 128, 70), Layout::NN, [2, 1], [1, 4], 2, [Transposed, Pieces]),
         ((64, 128, 24), Layout::TT, [2, 1], [2, 4], 2, [Vectors, Packed]),
     ];
     for ((m, n, k), layout, warps, vectors, slices, routes) in cases {

@@ -63,11 +63,11 @@ impl Pipelined {
         })
     }
 
-    /// These tiles with each route of their operands: a turned operand, or one in pieces, may be packed too.
+    /// These tiles with each route of their operands: a transposed operand, or one in pieces, may be packed too.
     fn routed(self, spec: &GemmSpec) -> impl Iterator<Item = Pipelined> {
         let routes = move |operand: Operand| {
             let route = match (operand.along_k(spec), operand.is_aligned(spec)) {
-                (true, _) => Route::Turned,
+                (true, _) => Route::Transposed,
                 (false, true) => Route::Vectors,
                 (false, false) => Route::Pieces,
             };

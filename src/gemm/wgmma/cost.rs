@@ -157,7 +157,7 @@ impl Wgmma {
             ..Work::NONE
         };
         if self.pingpong {
-            return self.in_turns(common, spec);
+            return self.in_pingpong(common, spec);
         }
         let [m, n] = self.block;
         let stored = if self.parts > 1 { bytes(spec.acc) } else { bytes(spec.out) };
@@ -183,7 +183,7 @@ impl Wgmma {
 
     /// The same of warpgroups in ping-pong. Bytes through shared memory are left out: at their widths the MMAs take longer. The prologue and the
     /// epilogue of a warpgroup overlap the MMAs of the other.
-    fn in_turns(&self, common: Work, spec: &GemmSpec) -> Work {
+    fn in_pingpong(&self, common: Work, spec: &GemmSpec) -> Work {
         Work {
             bubble: tuning::PINGPONG_BUBBLE,
             power: if pays_for_bytes(spec) { common.power } else { 0.0 },

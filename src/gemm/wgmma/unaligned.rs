@@ -65,7 +65,7 @@ impl Wgmma {
         // Other tiles may make more waves than one, with blocks that stay.
         let own = Wgmma::of(spec, block, 1, target);
         let mut w = Wgmma { cluster, swap_ab, producer: true, raster_group: GROUP, ..own };
-        // A turned tile leaves as a whole.
+        // A transposed tile leaves as a whole.
         w.out_stages = if swap_ab.is_swapped() { 1 } else { 2 };
         let busy = 4 * w.blocks(spec) >= 3 * i64::from(processors(target));
         if !WIDTHS.contains(&width) || sharers > clusters || !busy {

@@ -9,31 +9,39 @@
 //! ```
 //!
 //! A load from device memory takes longer than an iteration has between its begin and the first use of such registers. The move from one set of
-//! registers to the other is for the loads of the iteration before, which have returned.
+//! registers to the other is for the loads of the iteration before, which have returned. A tile with more than [`MOST_REGISTERS`] a thread is loaded as it
+//! was: it would take these registers twice.
 
 use crate::error::{Code, Result};
 use crate::ir::{Buffer, BufferId, Cond, Expr, For, Func, Index, Scope, Stmt, Store, visit};
 use crate::lower::elements;
 use crate::lower::map::blocks::guarded;
 
-/// The statements before a loop of consumers, and the loop, whose registers are loaded ahead. `written` are the buffers that the kernel writes.
+/// Registers of a buffer up to which it is loaded ahead.
+const MOST_REGISTERS: i64 = 16;
+
+/// The statements before a loop of consumers, and the loop, whose registers are loaded ahead. `whole` is the kernel.
 ///
 /// # Errors
 /// A fault of the pass that makes buffers flat.
-pub fn loaded_ahead(mut l: For, written: &[BufferId], func: &mut Func) -> Result<(Vec<Stmt>, For)> {
+pub fn loaded_ahead(mut l: For, whole: &[Stmt], func: &mut Func) -> Result<(Vec<Stmt>, For)> {
+    let written = visit::writes(whole);
     let Some(extent) = l.extent.as_int().filter(|n| *n > 1) else { return Ok((Vec::new(), l)) };
     let (mut first, mut moves, mut loads, mut rest) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let body = std::mem::take(&mut l.body);
     for (at, stmt) in body.iter().enumerate() {
         let at_zero = visit::subst_body(vec![stmt.clone()], &[(l.var, Index::Int(0))].into());
-        let mut others = body[..at].iter().chain(&body[at + 1..]);
-        let filled = filled_from_memory(stmt, written, func)
-            .filter(|b| at_zero[0] != *stmt && others.all(|s| !visit::writes(std::slice::from_ref(s)).contains(b)));
-        let Some(buffer) = filled else {
+        // Nothing else fills the registers, and nothing reads what the iteration before has left in them.
+        let filled = filled_from_memory(stmt, &written, func).filter(|b| {
+            let alone = stores_to(*b, std::slice::from_ref(stmt)) == stores_to(*b, whole);
+            at_zero[0] != *stmt && alone && !visit::reads(&body[..at]).contains(b)
+        });
+        let size = filled.map(|b| elements(func.buffer(b), Code::LowerRoles)).transpose()?.unwrap_or(0);
+        let few = filled.filter(|b| size * i64::from(func.buffer(*b).dtype.bits()) <= 32 * MOST_REGISTERS);
+        let Some(buffer) = few else {
             rest.push(stmt.clone());
             continue;
         };
-        let size = elements(func.buffer(buffer), Code::LowerRoles)?;
         let (name, dtype) = (func.buffer(buffer).name.clone(), func.buffer(buffer).dtype);
         let name = func.unused_buffer_name(&format!("{name}_next"));
         let next = func.add_buffer(Buffer::new(name, dtype, vec![Index::Int(size)], Scope::Local));
@@ -41,12 +49,28 @@ pub fn loaded_ahead(mut l: For, written: &[BufferId], func: &mut Func) -> Result
         visit::each_store(&mut load, &mut |s| s.buffer = next);
         first.extend(visit::subst_body(load.clone(), &[(l.var, Index::Int(0))].into()));
         loads.extend(visit::subst_body(load, &[(l.var, Index::Var(l.var) + 1)].into()));
-        let one = |n: i64| Store::new(buffer, vec![Index::Int(n)], Expr::load(next, vec![Index::Int(n)]));
-        moves.extend((0..size).map(|n| Stmt::Store(one(n))));
+        // Elements of less than a register are moved with those that share it.
+        let shared = (32 / i64::from(dtype.bits())).max(1);
+        let lanes = if size % shared == 0 { shared } else { 1 };
+        let move_of = |first: i64| {
+            let value = Expr::Load { buffer: next, indices: vec![Index::Int(first)], lanes: lanes as u32 };
+            Stmt::Store(Store { lanes: lanes as u32, ..Store::new(buffer, vec![Index::Int(first)], value) })
+        };
+        moves.extend((0..size / lanes).map(|n| move_of(n * lanes)));
     }
     let ahead = if loads.is_empty() { loads } else { guarded(Cond::lt(l.var, extent - 1), loads) };
     l.body = [moves, ahead, rest].concat();
     Ok((first, l))
+}
+
+/// How many statements write a buffer.
+fn stores_to(buffer: BufferId, body: &[Stmt]) -> usize {
+    let mut count = 0;
+    visit::walk(body, &mut |s| {
+        let leaf = matches!(s, Stmt::Store(_) | Stmt::Call(_) | Stmt::Bulk(_));
+        count += usize::from(leaf && visit::writes(std::slice::from_ref(s)).contains(&buffer));
+    });
+    count
 }
 
 /// The registers that a statement fills with elements of device memory that the kernel does not write.
@@ -62,6 +86,8 @@ fn filled_from_memory(stmt: &Stmt, written: &[BufferId], func: &Func) -> Option<
             });
             (any && all).then_some(s.buffer)
         }
+        // Words that hold parts of elements are not the buffer's own.
+        Stmt::For(l) if l.code.realigns => None,
         Stmt::For(_) | Stmt::Block(_) | Stmt::If(_) => match visit::children(stmt).as_slice() {
             [body] => match body.as_slice() {
                 [one] => filled_from_memory(one, written, func),
@@ -70,5 +96,57 @@ fn filled_from_memory(stmt: &Stmt, written: &[BufferId], func: &Func) -> Option<
             _ => None,
         },
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::ir::LoopKind;
+
+    /// A loop of four iterations with a load from device memory into `x` and a use of it, and whether the load goes ahead. `change` has the body, and the
+    /// statements in front of the loop.
+    fn goes_ahead(elements: i64, change: impl Fn(&mut Vec<Stmt>, &mut Vec<Stmt>)) -> bool {
+        let mut func = Func::default();
+        let buffer = |name: &str, size, scope| Buffer::new(name, DType::F32, vec![Index::Int(size)], scope);
+        let [from, to] = ["X", "Y"].map(|name| func.add_buffer(buffer(name, 1024, Scope::Global)));
+        let x = func.add_buffer(buffer("x", elements, Scope::Local));
+        let k = func.add_var("k");
+        let load = Store::new(x, vec![Index::Int(0)], Expr::load(from, vec![Index::Var(k) * 7]));
+        let used = Store::new(to, vec![Index::Var(k)], Expr::load(x, vec![Index::Int(0)]));
+        let (mut body, mut before) = (vec![Stmt::Store(load), Stmt::Store(used)], Vec::new());
+        change(&mut body, &mut before);
+        let l = For::new(k, 4, LoopKind::Serial, body);
+        let whole = [before, vec![Stmt::For(l.clone())]].concat();
+        let (first, ahead) = loaded_ahead(l.clone(), &whole, &mut func).unwrap();
+        assert_eq!(first.is_empty(), ahead == l);
+        ahead != l
+    }
+
+    #[test]
+    fn only_what_an_iteration_fills_by_itself_is_loaded_ahead() {
+        assert!(goes_ahead(1, |_, _| {}));
+        assert!(goes_ahead(MOST_REGISTERS, |_, _| {}));
+        assert!(!goes_ahead(MOST_REGISTERS + 1, |_, _| {}));
+        // What reads it first reads the element of the iteration before.
+        assert!(!goes_ahead(1, |body, _| body.swap(0, 1)));
+        // What is in it before the loop would be lost.
+        assert!(!goes_ahead(2, |body, before| before.push(body[0].clone())));
+        // An iteration that stores to X may store what the next one loads.
+        assert!(!goes_ahead(1, |body, _| {
+            let Stmt::Store(load) = &body[0] else { return };
+            let mut store = Vec::new();
+            visit::walk_expr(&load.value, &mut |e| {
+                if let Expr::Load { buffer, .. } = e {
+                    store.push(Stmt::Store(Store::new(
+                        *buffer,
+                        vec![Index::Int(0)],
+                        Expr::load(load.buffer, vec![Index::Int(0)]),
+                    )));
+                }
+            });
+            body.extend(store);
+        }));
     }
 }

@@ -341,7 +341,7 @@ impl Slices<'_> {
                         loop_.pipeline = None;
                     }
                     if n == 0 && own {
-                        let (first, ahead) = ahead::loaded_ahead(loop_, &visit::writes(&self.whole), func)?;
+                        let (first, ahead) = ahead::loaded_ahead(loop_, &self.whole, func)?;
                         part.extend(first);
                         loop_ = ahead;
                     }
