@@ -72,8 +72,8 @@ impl Mma {
             flight: Flight::of(used * ((self.stages - 1) * self.bk * self.form.bits(spec)) as f64 / 8.0),
             cluster: if self.adds_in_cluster() { self.parts } else { 1 },
             passes: self.passes(spec),
-            // 24x4472x5650 TT of bf16 takes 38.2 us on an H200 in 560 blocks of a warp each, of which a multiprocessor has up to five, and 22.0 in 105 blocks
-            // of four warps. With unpacked operands it was not measured.
+            // 24x4472x5650 TT of bf16 takes 38.2 us on an H200 in 560 blocks of a warp each, of which a multiprocessor has up to five, and 24.1
+            // in 210 blocks of two warps. With unpacked operands it was not measured.
             warps: if self.form == OperandForm::Unpacked { 0.0 } else { (self.warps[0] * self.warps[1]) as f64 },
             ..Work::NONE
         }

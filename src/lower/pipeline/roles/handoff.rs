@@ -391,6 +391,7 @@ impl Handoff {
         let described = |s: &Stmt| self.ring.buffers.iter().any(|(b, _)| is_described(s, *b));
         if let Stmt::For(l) = &mut stmt
             && self.in_flight == 0
+            && !release.is_empty()
             && let Some(extent) = l.extent.as_int()
             && let Some(read) = l.body.iter().rposition(|s| self.touches(s))
             && read + 1 < l.body.len()
