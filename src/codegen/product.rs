@@ -142,8 +142,8 @@ impl<'c> Body<'c, '_, '_> {
         Ok(())
     }
 
-    /// Emits the fence before a group of products. What adds up their sums is complete before it: LLVM would compute it behind the next group, and
-    /// copy the sums for that.
+    /// Emits the fence before a group of products. The additions of the previous sums stay in front of it: LLVM would move them behind the next group,
+    /// and copy the sums for that.
     pub fn fence_products(&mut self) -> Result<()> {
         for id in self.promoted() {
             if let Storage::Local(words) = self.place(id)? {

@@ -186,8 +186,8 @@ pub(super) const WGMMA_SHARED: f64 = 0.75;
 /// Cycles of a warp that transposes 16 columns by 32 bytes along k in shared memory: 60 to 66 of three tiles of 4096^3 TN of s8 on an H200 whose two warps take longer
 /// than the MMAs (h200-2026-11-29/transposed.jsonl).
 pub(super) const TRANSPOSING_CYCLES: f64 = 62.0;
-/// How many times the MMAs by mma.sync take whose operands of bytes ldmatrix.trans loads: 1.25 to 1.8 times what the model had for eight products of s8,
-/// whose loads meet banks twice and wait for the byte permutations (h200-2026-11-29/bytes.jsonl).
+/// How much longer MMAs by mma.sync take behind ldmatrix.trans of bytes. Set by hand: products of s8 took 1.25 to 1.8 times as long as without this
+/// factor on an H200, and four of five whose tiles it changed take less time (h200-2026-11-29/README.md).
 pub(super) const TRANSPOSED_BYTES_MMA: f64 = 1.4;
 /// The share of the other cycles from which on device memory decides. An estimate.
 pub(super) const WAITING: f64 = 0.8;

@@ -130,7 +130,7 @@ impl Slices<'_> {
         let reads = |n: usize, m: usize| n != m && stages_between(&fills[m], &fills[n], func).next().is_some();
         while !left.is_empty() {
             let Some(at) = left.iter().position(|n| !left.iter().any(|m| reads(*n, *m))) else {
-                // A role whose stages none of them reads is behind those that wait for each other.
+                // Roles that only read from the cycle are not part of it.
                 while let Some(at) = left.iter().position(|n| !left.iter().any(|m| reads(*m, *n))) {
                     left.remove(at);
                 }
