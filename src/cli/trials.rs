@@ -47,11 +47,11 @@ impl Shown {
             }
             Event::Runoff(runoff) => {
                 let words =
-                    format!("runoff: the second of the best two takes {:.4} of the first one's time", runoff.ratio);
+                    format!("runoff: the second of two in turn takes {:.4} of the first one's time", runoff.ratio);
                 self.bar.suspend(|| show::note(words));
             }
             Event::RunoffFailed(failed) => {
-                let words = format!("the runoff of the best two failed: {}", reason(&failed.found));
+                let words = format!("a runoff of two failed: {}", reason(&failed.found));
                 self.bar.suspend(|| show::note(words));
             }
         }

@@ -35,7 +35,8 @@ struct Row {
     /// Candidates that were tried, and those of them with a value.
     tried: usize,
     valued: usize,
-    /// The value of the best candidate over that of the best of the first 1, 2, 4, 8, 16 and 32; `null` where none of the first has a value.
+    /// The value of the best candidate over that of the best of the first 1, 2, 4, 8, 16 and 32; `null` where none of the first has a value. On a device
+    /// the first candidate and the best are timed in turn for the first figure.
     share: Vec<Option<f64>>,
     /// The best candidate with its value.
     best: Option<String>,
@@ -58,14 +59,20 @@ impl Row {
         let configurations = (0..space.count()).filter_map(|n| space.configuration(n));
         let configurations = configurations.filter(|c| tried.contains(c.text.as_str()));
         let values: Vec<Option<f64>> = configurations.map(|c| value(&c.text)).collect();
-        let best = outcome.trials.iter().filter(|t| t.value().is_some());
-        let best = best.min_by(|a, b| a.value().unwrap_or(f64::MAX).total_cmp(&b.value().unwrap_or(f64::MAX)));
+        let best = outcome.winner();
+        let mut share = shares(&values);
+        // Single trials have noise, of which the best of many has the least: in turn the two are timed alike.
+        let first = space.configuration(0).map(|c| c.text);
+        if let Some(own) = first.zip(best).and_then(|(first, best)| in_turn(outcome, &first, &best.schedule)) {
+            share[0] = Some(own);
+            share[1..].iter_mut().for_each(|s| *s = s.map(|s| s.max(own)));
+        }
         Row {
             gemm: title(gemm),
             target: space.target().to_string(),
             tried: outcome.trials.len(),
             valued: outcome.trials.iter().filter(|t| t.value().is_some()).count(),
-            share: shares(&values),
+            share,
             best: best.map(|t| t.name.clone()),
             us: best.and_then(|t| t.found.us),
             cycles: best.and_then(|t| t.found.cycles),
@@ -73,6 +80,16 @@ impl Row {
             continued: known > 0,
         }
     }
+}
+
+/// The time of schedule `best` over that of `first`, at most 1, by a runoff between them.
+fn in_turn(outcome: &Outcome, first: &str, best: &str) -> Option<f64> {
+    let ratio = outcome.runoffs.iter().rev().find_map(|r| match r.schedules.each_ref().map(String::as_str) {
+        [a, b] if (a, b) == (first, best) => Some(r.ratio),
+        [a, b] if (a, b) == (best, first) => Some(1.0 / r.ratio),
+        _ => None,
+    });
+    ratio.map(|ratio| ratio.min(1.0))
 }
 
 /// The least value of all over that of the first few.

@@ -62,17 +62,19 @@ pub(super) struct Walk {
     pub sides: [i64; 2],
     /// Blocks of a cluster.
     pub blocks: i64,
+    /// The share of the reads by blocks of one GPC that L2 joins.
+    pub joined: f64,
 }
 
 impl Walk {
     /// The raster group with which blocks that run together read the fewest rows of A and B, of several alike the largest.
     ///
     /// Without clusters an H200 places 16 consecutive blocks on one GPC, after the first 16 (h200-2026-11-28/smid.txt). L2 sends a row once that several of them ask for at
-    /// about the same time; and what all blocks of a chip read at a time comes once from device memory. Both count alike. On an H200 f16 NT 4096x512x4096 takes 29.8 us in 256 x 64 with
+    /// about the same time; and what all blocks of a chip read at a time comes once from device memory. Both count alike where all such reads are joined. On an H200 f16 NT 4096x512x4096 takes 29.8 us in 256 x 64 with
     /// groups of two and 35.6 with groups of 16, 512x4096x4096 in 64 x 256 29.0 with eight and 36.0 with one (h200-2026-11-28/raster.jsonl).
     pub fn raster_group(&self, multiprocessors: i64) -> i64 {
         let [of_gpc, of_chip] = [GPC, multiprocessors].map(|blocks| up(blocks, self.blocks));
-        let cost = |group: i64| self.read(of_gpc, group) + self.read(of_chip, group);
+        let cost = |group: i64| self.joined * self.read(of_gpc, group) + self.read(of_chip, group);
         let groups = GROUPS.into_iter().map(|group| (cost(group), group));
         groups.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(1, |(_, group)| group)
     }
@@ -152,13 +154,16 @@ mod tests {
 
     #[test]
     fn blocks_that_run_together_share_the_longer_side() {
-        let group = |clusters, sides, blocks| Walk { clusters, sides, blocks }.raster_group(132);
+        let of = |clusters, sides, blocks, joined| Walk { clusters, sides, blocks, joined }.raster_group(132);
+        let group = |clusters, sides, blocks| of(clusters, sides, blocks, 1.0);
         assert_eq!(group([16, 8], [256, 64], 1), 2);
         assert_eq!(group([8, 16], [64, 256], 1), 16);
         assert_eq!(group([32, 32], [128, 128], 1), 4);
         // A cluster of four is four blocks of its GPC.
         assert_eq!(group([32, 4], [256, 256], 4), 2);
         assert_eq!(group([1, 1], [128, 128], 1), 16);
+        // Of 132 blocks, 8 by 17 read the fewest rows.
+        assert_eq!((group([16, 56], [256, 128], 1), of([16, 56], [256, 128], 1, 0.0)), (4, 8));
     }
 
     #[test]

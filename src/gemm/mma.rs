@@ -472,7 +472,8 @@ impl Mma {
         };
         if self.asynchronous {
             s.copy_with(staging.buffer, CopyKind::CpAsync);
-            if piece == 16 && operand_bytes(spec, operand) <= tuning::HOT_BYTES {
+            let hot = if bits == 64 { tuning::HOT_BYTES_OF_64 } else { tuning::HOT_BYTES };
+            if piece == 16 && operand_bytes(spec, operand) <= hot {
                 s.through_l1();
             }
         }

@@ -96,7 +96,7 @@ impl Sums {
     /// Stores no zeros of the padding, and adds parts in a kernel of their own.
     pub fn finish(&self, s: &mut Steps) {
         if self.parts > 1 {
-            return combine_parts(s, self.whole, &self.padding);
+            return combine_parts(s, self.whole, &self.padding, self.parts);
         }
         if !self.whole.converts() || self.rows {
             self.padding.crop(s);

@@ -179,7 +179,7 @@ impl Pipelined {
             }
         }
         if self.parts > 1 {
-            combine_parts(&mut s, Accumulators::Result, &padding);
+            combine_parts(&mut s, Accumulators::Result, &padding, self.parts);
         }
         s
     }

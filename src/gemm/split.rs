@@ -126,8 +126,13 @@ pub(super) fn part_loops(parts: i64, combine: Combine) -> [&'static str; 2] {
 /// Numbers of parts that candidates have: at most 1.5 apart from each other.
 pub(super) const PARTS: [i64; 14] = [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128];
 
-/// Threads of a block that adds parts.
+/// Threads of a block that adds parts, one and several for an element of C.
 const ADDING: i64 = 128;
+const ADDING_SHARES: i64 = 256;
+/// Threads that add the parts of an element where several do, and parts that each of them adds at least. Two of them gain nothing: of 12 and 16 parts they take
+/// 1.002 and 1.004 times as long as one on an H200; of 32 parts four take 0.975 of the time, of 128 parts eight 0.79 (h200-2026-11-29/adders.jsonl).
+const ADDERS: [i64; 2] = [8, 4];
+const LEAST_SHARE: i64 = 6;
 /// Banks of shared memory, each of an element of 32 bits.
 const BANKS: i64 = 32;
 /// The row pitch of accumulators in shared memory, modulo the banks, at which a warp's stores have no bank conflicts. A warp stores 8 rows by 4
@@ -139,14 +144,35 @@ const FEW_ROWS: i64 = 16;
 /// Elements that a thread reads at once to add parts up.
 const VECTOR: i64 = 4;
 
-/// Adds up parts in a kernel of its own, in which a thread has one element of C. It converts to C and leaves out what lies beyond it.
-pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding) {
-    share_out(s, padding.result());
+/// Adds up parts in a kernel of its own. A thread adds the parts of one element of C. Of many parts several threads add a share each, in the order of
+/// the parts, and one of them adds the shares: so more loads are on their way at once. It converts to C and leaves out what lies beyond it.
+pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: &Padding, parts: i64) {
+    let adders = adders(parts);
+    let (thread, added) = if adders > 1 { ("rf", "hq") } else { ("c1", "cp") };
+    if adders > 1 {
+        s.split("cp", [parts / adders], ["cq", "cr"]).rfactor(accumulators.block(), "cq");
+        s.made(["shares", "hi", "hj", "hq"]).set_scope("shares", Scope::Shared);
+        s.cache_write("shares", "shares", Scope::Local, "S_l");
+        let block = share_out(s, padding.result(), ADDING_SHARES / adders, adders);
+        s.reorder([block, "cq", "c1", "cr"]).bind("cq", Axis::ThreadY);
+        s.reverse_compute_at("S_l", "c1").made(["h0", "h1", "h2"]).unroll("cr");
+        s.reverse_compute_at(accumulators.block(), block).made(["ri", "rj"]).fuse(["ri", "rj"], "rf");
+        s.bind("rf", Axis::ThreadX);
+    } else {
+        share_out(s, padding.result(), ADDING, adders);
+    }
     let stored = accumulators.keep_padded_in_registers(s, padding, "C_l");
-    s.reverse_compute_at(stored, "c1").unroll("cp");
+    s.reverse_compute_at(stored, thread).unroll(added);
     if !accumulators.converts() {
         padding.crop(s);
     }
+}
+
+/// Threads that add the parts of an element. They depend on the number of parts alone, and so does the order of the sum: bits of a row do not depend
+/// on how many rows there are.
+fn adders(parts: i64) -> i64 {
+    let suits = |n: &i64| parts % n == 0 && parts / n >= LEAST_SHARE;
+    ADDERS.into_iter().find(suits).unwrap_or(1)
 }
 
 /// How the blocks of a cluster divide a tile to add up its parts: the dimension (rows 0, columns 1), and its extent in a block. Rows come first,
@@ -221,25 +247,30 @@ impl ClusterTile {
 
 /// Threads along a dimension of C: the largest power of two that divides its extent, so that no bound is checked. If that is less than a warp,
 /// a whole block.
-fn adding(side: i64) -> i64 {
-    let divisor = (1i64 << side.trailing_zeros()).min(ADDING);
-    if divisor >= LANES { divisor } else { ADDING.min(side) }
+fn adding(side: i64, most: i64) -> i64 {
+    let divisor = (1i64 << side.trailing_zeros()).min(most);
+    if divisor >= LANES { divisor } else { most.min(side) }
 }
 
-/// Shares the elements of C out to threads: all of them in their order where whole blocks cover them, else those of its longer side.
-fn share_out(s: &mut Steps, [rows, columns]: [i64; 2]) {
-    if rows.saturating_mul(columns) % ADDING == 0 {
-        s.fuse(["ci", "cj"], "c").split("c", [ADDING], ["c0", "c1"]).bind("c0", Axis::BlockX);
+/// Shares the elements of C out to blocks of so many threads: all of them in their order where whole blocks cover them, else those of its longer
+/// side. Several adders need whole rows, or a part of one row, in each block. Returns the inner loop over blocks.
+fn share_out(s: &mut Steps, [rows, columns]: [i64; 2], most: i64, adders: i64) -> &'static str {
+    let mut inner = "c0";
+    let boxes = adders == 1 || columns % most == 0 || most % columns == 0;
+    if boxes && rows.saturating_mul(columns) % most == 0 {
+        s.fuse(["ci", "cj"], "c").split("c", [most], ["c0", "c1"]).bind("c0", Axis::BlockX);
     } else if columns >= rows {
-        let threads = adding(columns);
+        let threads = adding(columns, most);
         s.split("cj", [threads], ["c0", "c1"]);
         bind_blocks(s, ("ci", rows), ("c0", up(columns, threads)));
     } else {
-        let threads = adding(rows);
+        let threads = adding(rows, most);
         s.split("ci", [threads], ["c0", "c1"]).reorder(["cj", "c1"]);
         bind_blocks(s, ("c0", up(rows, threads)), ("cj", columns));
+        inner = "cj";
     }
     s.bind("c1", Axis::ThreadX);
+    inner
 }
 
 /// Bytes of shared memory for the parts of a tile that a block of a cluster adds up.
@@ -278,7 +309,7 @@ pub(super) fn combining(spec: &GemmSpec, parts: i64, combine: Combine) -> Passes
         (1, _) | (_, Combine::Cluster) => Passes::default(),
         _ => Passes {
             kernels: tuning::COMBINING_LAUNCH,
-            memory_bytes: (4 * (2 * parts + 1)) as f64 * spec.m as f64 * spec.n as f64,
+            memory_bytes: (i64::from(spec.acc.bits()) / 8 * (2 * parts + 1)) as f64 * spec.m as f64 * spec.n as f64,
             ..Passes::default()
         },
     }
@@ -297,4 +328,63 @@ pub(super) fn combine_slices(
     divide_among_threads(s, ["xi", "xj"], "xf", threads, vector, ["x0", "x1", "xv"].map(str::to_string));
     s.reorder(["ts", "xv"]).bind("x1", Axis::ThreadX);
     s.reverse_compute_at(copy, "x1").made(present([own, "yi", "yj"])).vectorize("yj").vectorize("xv").unroll("ts");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dtype::DType;
+    use crate::gemm::recommend::{offered, ordinary, scheduled};
+    use crate::gemm::{Gemm, Product};
+    use crate::lower::lower;
+    use crate::target::Target;
+    use crate::te::Layout;
+
+    /// Recipes of each kind and number of parts that are lowered.
+    const MOST: usize = 2;
+
+    #[test]
+    fn several_threads_add_the_parts_of_every_recipe() {
+        let target = Target::sm_90a();
+        let sizes = [[60, 500, 7000], [33, 17, 15120], [1, 4099, 9000], [5000, 3, 12001], [128, 72, 16384]];
+        let types = [DType::F16, DType::F32, DType::S8, DType::F64];
+        let mut kinds = std::collections::BTreeMap::new();
+        for (n, [m, n_, k]) in sizes.into_iter().enumerate() {
+            for (t, dtype) in types.into_iter().enumerate() {
+                let gemm = Gemm::new(m, n_, k).of(dtype).layout(Layout::ALL[(n + t) % 4]);
+                let product = Product::of_gemm(&gemm).unwrap();
+                let ordinary = ordinary(&product.spec, &target).into_iter().map(|ranked| ranked.recipe);
+                for recipe in offered(&product.spec, &target, 99).into_iter().chain(ordinary) {
+                    let steps = recipe.steps(&product.spec);
+                    let text = steps.to_string();
+                    let Some(parts) = text.split("split_k k ").nth(1).and_then(|t| t.split_once(' ')) else { continue };
+                    let parts: i64 = parts.0.parse().unwrap();
+                    if adders(parts) == 1 || text.contains("cluster") {
+                        continue;
+                    }
+                    assert!(text.contains("rfactor"), "{text}");
+                    let kind = recipe.name().split(' ').next().unwrap().to_string();
+                    let lowered: &mut usize = kinds.entry((kind, parts, n, t)).or_default();
+                    if *lowered == MOST {
+                        continue;
+                    }
+                    let schedule = scheduled(&product, &target, steps).unwrap().unwrap();
+                    match schedule.scheduled().and_then(|func| lower(&func, &target)) {
+                        Ok(_) => *lowered += 1,
+                        // Some candidates do not lower, whoever adds their parts.
+                        Err(e) => assert!(!e.to_string().contains("S_l") && !e.to_string().contains("shares"), "{e}"),
+                    }
+                }
+            }
+        }
+        let of = |kind: &str| kinds.iter().filter(|((k, ..), lowered)| k == kind && **lowered > 0).count();
+        assert!(["wgmma", "mma", "tiles", "pipelined", "gemv"].iter().all(|kind| of(kind) > 1), "{kinds:?}");
+    }
+
+    #[test]
+    fn the_number_of_adders_follows_from_the_parts() {
+        let of = |parts: &[i64]| parts.iter().map(|parts| adders(*parts)).collect::<Vec<_>>();
+        assert_eq!(of(&[2, 12, 16, 24, 32, 48, 64, 96, 128]), [1, 1, 1, 4, 4, 8, 8, 8, 8]);
+        assert!(PARTS.into_iter().all(|parts| parts % adders(parts) == 0));
+    }
 }

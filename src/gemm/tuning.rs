@@ -99,8 +99,11 @@ pub(super) const LOAD_STORE_LATENCY: f64 = 860.0;
 pub(super) const LOAD_STORE_QUEUE: f64 = 4.0;
 /// Bytes of an operand up to which copies by cp.async go through L1: all blocks read the same lines, which probably few slices of L2 have. An
 /// estimate: on an H100 10208x16x24 TT of f16, whose B has 768 bytes, took 3.64 us in 638 blocks past L1, and 1.32 with both operands through
-/// it (h100-2026-11-27).
+/// it (h100-2026-11-27). And the same of elements of 64 bits: six products of f64 with operands of 36 to 66 KB take 0.996 to 1.23 times as long past L1 on an H200, and
+/// with operands of 82 KB to 1 MB 0.97 to 1.24 times. Of 18 products of 8- and 16-bit elements with operands of more than 32 KB three gain 2 to 6 %, five
+/// lose 4 to 9 % (h200-2026-11-29/hot.jsonl).
 pub(super) const HOT_BYTES: f64 = 32768.0;
+pub(super) const HOT_BYTES_OF_64: f64 = 65536.0;
 /// Cycles of a scheduler to unpack a word of eight 4-bit integers of each lane to bytes: six operations at 16 lanes a cycle.
 pub(super) const UNPACK_CYCLES: f64 = 12.0;
 

@@ -3,6 +3,7 @@
 use super::plan::Plan;
 use super::protocol::{Answer, Found, Job, Status, Task};
 use super::records::{Journal, Runoff, Trial, ranked, winner};
+use super::runoffs::FailedRunoff;
 use super::space::{Configuration, Space};
 use super::worker::{LOOK, Place};
 use crate::error::{Code, Error, Result};
@@ -48,22 +49,10 @@ pub enum Event<'a> {
         /// Trials.
         trials: usize,
     },
-    /// The best two have been timed in turn.
+    /// Two have been timed in turn: the best two, or in a ranked space its first configuration and the winner.
     Runoff(&'a Runoff),
-    /// The best two could not be timed in turn: their medians decide.
+    /// These two could not be timed in turn: their medians decide.
     RunoffFailed(&'a FailedRunoff),
-}
-
-/// A runoff without a result. No record holds it, so the next run tries it again.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct FailedRunoff {
-    /// The schedules, sorted.
-    pub schedules: [String; 2],
-    /// The schedule that did not compile; none if the measurement failed.
-    pub uncompiled: Option<usize>,
-    /// The status and the error.
-    pub found: Found,
 }
 
 /// A space and how it is searched.
@@ -90,7 +79,7 @@ pub struct Tuner<'a> {
 pub struct Outcome {
     /// Every configuration that was tried, those that the record had already among them.
     pub trials: Vec<Trial>,
-    /// Runoffs between the best two.
+    /// Runoffs between the best two, and in a ranked space between its first configuration and the winner.
     pub runoffs: Vec<Runoff>,
     /// The runoff of this search, if it failed.
     pub failed_runoff: Option<FailedRunoff>,
@@ -145,12 +134,6 @@ impl Trials<'_, '_, '_> {
         last.map_or(Ok(()), |trial| (self.say)(&Event::Trial { number, trial, best: best(&self.out.trials) }))
     }
 }
-
-/// The name of the jobs of a runoff.
-const RUNOFF: &str = "runoff";
-
-/// None where there is nothing to time in turn.
-type RunoffResult = Option<Result<Runoff, FailedRunoff>>;
 
 type Said<'s> = &'s mut dyn FnMut(&Event<'_>) -> Result<()>;
 
@@ -296,7 +279,7 @@ impl Tuner<'_> {
     }
 
     /// The answer of the worker that measures.
-    fn asked(&mut self, job: &Job, stop: &AtomicBool) -> Result<Answer> {
+    pub(super) fn asked(&mut self, job: &Job, stop: &AtomicBool) -> Result<Answer> {
         let Some((place, _)) = &mut self.clock else {
             return Err(Error::bug(Code::TuneProtocol, "no worker measures"));
         };
@@ -345,73 +328,6 @@ impl Tuner<'_> {
             result
         })
     }
-
-    /// Runs a runoff, and keeps its result or why it has none.
-    fn decide(
-        &mut self,
-        out: &mut Outcome,
-        journal: Option<&mut Journal>,
-        stop: &AtomicBool,
-        say: Said<'_>,
-    ) -> Result<()> {
-        match self.runoff(out, journal.as_deref(), stop)? {
-            Some(Ok(runoff)) => {
-                if let Some(journal) = journal {
-                    journal.runoff(runoff.clone())?;
-                }
-                say(&Event::Runoff(&runoff))?;
-                out.runoffs.push(runoff);
-            }
-            Some(Err(failed)) => {
-                say(&Event::RunoffFailed(&failed))?;
-                out.failed_runoff = Some(failed);
-            }
-            None => {}
-        }
-        Ok(())
-    }
-
-    /// Times the best two in turn, unless there is no device or the record has a runoff between them.
-    fn runoff(&mut self, out: &Outcome, journal: Option<&Journal>, stop: &AtomicBool) -> Result<RunoffResult> {
-        let Some((_, folder)) = &self.clock else { return Ok(None) };
-        let (folder, best) = (folder.clone(), ranked(&out.trials));
-        let [(_, first), (_, second), ..] = best.as_slice() else { return Ok(None) };
-        let mut schedules = [first.schedule.clone(), second.schedule.clone()];
-        schedules.sort();
-        if journal.is_some_and(|j| j.record().runoffs.iter().any(|r| r.schedules == schedules)) {
-            return Ok(None);
-        }
-        let (seed, is_tested) = (self.seed, self.space.is_tested());
-        let of = |number: u64, task: Task, schedule: &str, folders: Vec<PathBuf>| Job {
-            is_tested,
-            seed,
-            folders,
-            ..Job::new(number, task, RUNOFF, schedule)
-        };
-        let mut folders = Vec::new();
-        let mut place = (self.place)();
-        for (n, schedule) in schedules.iter().enumerate() {
-            let own = vec![folder.join(format!("runoff-{n}"))];
-            folders.extend(own.iter().cloned());
-            let job = of(n as u64, Task::Compile, schedule, own);
-            let found = place.ask(&job, stop)?.found;
-            if found.status != Status::Ok {
-                return Ok(failed(schedules, Some(n), found));
-            }
-        }
-        let job = of(2, Task::Runoff, &schedules[0], folders);
-        let answer = self.asked(&job, stop)?;
-        Ok(match answer.ratio {
-            Some(ratio) => Some(Ok(Runoff { schedules, ratio })),
-            None => failed(schedules, None, answer.found),
-        })
-    }
-}
-
-/// A runoff that failed; none where an interrupt stopped it.
-fn failed(schedules: [String; 2], uncompiled: Option<usize>, found: Found) -> RunoffResult {
-    let is_stopped = found.status == Status::Stopped;
-    (!is_stopped).then_some(Err(FailedRunoff { schedules, uncompiled, found }))
 }
 
 fn job((space, seed): (&Space, u64), number: u64, task: Task, c: &Configuration, folders: Vec<PathBuf>) -> Job {
@@ -457,6 +373,7 @@ pub fn reason(found: &Found) -> String {
 mod tests {
     use super::*;
     use crate::tune::records::{Header, NO_DEVICE, Record, Run};
+    use crate::tune::runoffs::RUNOFF;
 
     /// Answers without a process: cycles are the product of the numbers of the name; a name with 13 is refused, one with 7 hangs.
     struct Product;
@@ -618,6 +535,26 @@ mod tests {
         assert!(some.len() == 8 && some.starts_with(&[0, 1, 2]) && some.is_sorted() && some[7] < 40, "{some:?}");
         assert!(some != [0, 1, 2, 3, 4, 5, 6, 7] && planned(5) == some, "{some:?}");
         assert_eq!(planned(100).len(), 40);
+    }
+
+    #[test]
+    fn the_first_of_a_ranked_space_runs_off_against_the_winner() {
+        let of = |b: usize| {
+            let text = format!("gemm 64x64x64 f32 NN; target sm_80; split i ? 2 -> a b; split j ? {b} -> c d");
+            (format!("b={b}"), crate::loom::Schedule::parse(&text).unwrap())
+        };
+        let pairs = |of_first: &[usize]| {
+            let space = Space::list(of_first.iter().copied().map(of).collect()).unwrap();
+            let outcome = tuner(&space, 8, true).run(None, &AtomicBool::new(false), &mut |_| Ok(())).unwrap();
+            let text = |b: usize| of(b).1.to_string();
+            let named = |schedule: &String| of_first.iter().copied().find(|b| text(*b) == *schedule).unwrap();
+            let both = outcome.runoffs.iter().map(|r| r.schedules.each_ref().map(named)).collect::<Vec<_>>();
+            (named(&outcome.winner().unwrap().schedule), both)
+        };
+        // The times are 8, 2 and 4; each runoff is for the first by its text.
+        assert_eq!(pairs(&[8, 2, 4]), (2, vec![[2, 4], [2, 8]]));
+        // A runoff between the best two is one with the first already.
+        assert_eq!(pairs(&[4, 2, 8]), (2, vec![[2, 4]]));
     }
 
     /// Answers as [`Product`], except that runoffs end with this status.

@@ -136,7 +136,7 @@ impl Mma {
             return;
         }
         match self.combine {
-            Combine::Kernel => combine_parts(s, names.whole, &padding),
+            Combine::Kernel => combine_parts(s, names.whole, &padding, self.parts),
             Combine::Cluster => {
                 let (tile, parts, threads) = (self.block, self.parts, self.threads());
                 let shared = ClusterTile { tile, parts, threads, pitch: PITCH_OF_PAIRS, is_staged: false };

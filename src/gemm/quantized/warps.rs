@@ -131,7 +131,7 @@ impl ByWarps {
                 .reverse_compute_at("C_f", "jw")
                 .made(["op", "o0", "o1"]);
             tile(s);
-            return combine_parts(s, Accumulators::Converted, padding);
+            return combine_parts(s, Accumulators::Converted, padding, self.parts);
         }
         if padding.pads_result() {
             s.compute_inline("acc_pad");

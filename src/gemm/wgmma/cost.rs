@@ -104,6 +104,11 @@ impl Wgmma {
         self.tiles(spec) * self.parts
     }
 
+    /// From 0 to 1, how far blocks drift apart while they sum.
+    pub(super) fn drift(&self, spec: &GemmSpec) -> f64 {
+        (self.k_stages(spec) as f64 / tuning::RAGGED_STAGES).min(1.0)
+    }
+
     /// Ring stages that a tile of C, or a part of its sum, takes along k.
     pub(super) fn k_stages(&self, spec: &GemmSpec) -> i64 {
         up(spec.k, self.bk * self.parts)
@@ -208,7 +213,7 @@ impl Wgmma {
     /// How much longer a tile of 16-bit results takes to leave in one wave: after a short sum all blocks store at once, after a long one they have
     /// drifted apart. Results of 32 bits were not found to take longer (2825x456x96 TN of s8).
     fn of_burst(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let drift = (self.k_stages(spec) as f64 / tuning::RAGGED_STAGES).min(1.0);
+        let drift = self.drift(spec);
         let one_wave = self.blocks(spec) <= self.resident(spec, target) * i64::from(processors(target));
         if one_wave && !self.persistent && bytes(spec.out) == 2 {
             1.0 + tuning::STORE_BURST * (1.0 - drift)
@@ -370,7 +375,7 @@ impl Wgmma {
     fn l2_share(&self, spec: &GemmSpec, target: &Target) -> f64 {
         // In many waves blocks have whole tiles and ragged ones in turn.
         let many = self.persistent && self.blocks(spec) > EVEN_WAVES * i64::from(processors(target));
-        let drift = if many { 0.0 } else { (self.k_stages(spec) as f64 / tuning::RAGGED_STAGES).min(1.0) };
+        let drift = if many { 0.0 } else { self.drift(spec) };
         tuning::WGMMA_L2_SHARE * (1.0 - tuning::RAGGED_LOSS * self.raggedness(spec).powf(tuning::RAGGED_POWER) * drift)
     }
 

@@ -32,7 +32,7 @@ impl Wgmma {
             shared.keep(s, self.warpgroup_loop());
             return match self.combine {
                 Combine::Cluster => shared.combine(s, Accumulators::of(spec), &padding),
-                Combine::Kernel => combine_parts(s, Accumulators::of(spec), &padding),
+                Combine::Kernel => combine_parts(s, Accumulators::of(spec), &padding, self.parts),
             };
         }
         let from_registers = !self.stores_by_tma() && !padding.pads_result();

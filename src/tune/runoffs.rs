@@ -1,0 +1,109 @@
+//! Runoffs: two schedules are timed in turn on a device, where the times of single trials have too much noise to compare them.
+
+use super::protocol::{Found, Job, Status, Task};
+use super::records::{Journal, Runoff, ranked};
+use super::search::{Event, Outcome, Tuner};
+use crate::error::Result;
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+
+/// The name of the jobs of a runoff.
+pub(super) const RUNOFF: &str = "runoff";
+
+/// A runoff without a result. No record holds it, so the next run tries it again.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub struct FailedRunoff {
+    /// The schedules, sorted.
+    pub schedules: [String; 2],
+    /// The schedule that did not compile; none if the measurement failed.
+    pub uncompiled: Option<usize>,
+    /// The status and the error.
+    pub found: Found,
+}
+
+/// None where there is nothing to time in turn.
+type RunoffResult = Option<Result<Runoff, FailedRunoff>>;
+
+impl Tuner<'_> {
+    /// Runs a runoff between the best two, then in a ranked space one between its first configuration and the winner. Keeps the results, or why there
+    /// is none.
+    pub(super) fn decide(
+        &mut self,
+        out: &mut Outcome,
+        mut journal: Option<&mut Journal>,
+        stop: &AtomicBool,
+        say: &mut dyn FnMut(&Event<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let best_two = |out: &Outcome| match ranked(&out.trials).as_slice() {
+            [(_, first), (_, second), ..] => Some([first.schedule.clone(), second.schedule.clone()]),
+            _ => None,
+        };
+        let first = self.space.configuration(0).filter(|_| self.space.is_ranked());
+        let first = |out: &Outcome| {
+            let tried =
+                first.as_ref().filter(|f| out.trials.iter().any(|t| t.schedule == f.text && t.value().is_some()))?;
+            out.winner().filter(|w| w.schedule != tried.text).map(|w| [tried.text.clone(), w.schedule.clone()])
+        };
+        let pairs: [&dyn Fn(&Outcome) -> Option<[String; 2]>; 2] = [&best_two, &first];
+        for pair in pairs {
+            let Some(mut schedules) = pair(out) else { continue };
+            schedules.sort();
+            if out.runoffs.iter().any(|r| r.schedules == schedules) {
+                continue;
+            }
+            match self.runoff(schedules, stop)? {
+                Some(Ok(runoff)) => {
+                    if let Some(journal) = journal.as_deref_mut() {
+                        journal.runoff(runoff.clone())?;
+                    }
+                    say(&Event::Runoff(&runoff))?;
+                    out.runoffs.push(runoff);
+                }
+                Some(Err(failed)) => {
+                    say(&Event::RunoffFailed(&failed))?;
+                    out.failed_runoff = Some(failed);
+                    return Ok(());
+                }
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Times two schedules in turn, if there is a device.
+    fn runoff(&mut self, schedules: [String; 2], stop: &AtomicBool) -> Result<RunoffResult> {
+        let Some((_, folder)) = &self.clock else { return Ok(None) };
+        let folder = folder.clone();
+        let (seed, is_tested) = (self.seed, self.space.is_tested());
+        let of = |number: u64, task: Task, schedule: &str, folders: Vec<PathBuf>| Job {
+            is_tested,
+            seed,
+            folders,
+            ..Job::new(number, task, RUNOFF, schedule)
+        };
+        let mut folders = Vec::new();
+        let mut place = (self.place)();
+        for (n, schedule) in schedules.iter().enumerate() {
+            let own = vec![folder.join(format!("runoff-{n}"))];
+            folders.extend(own.iter().cloned());
+            let job = of(n as u64, Task::Compile, schedule, own);
+            let found = place.ask(&job, stop)?.found;
+            if found.status != Status::Ok {
+                return Ok(failed(schedules, Some(n), found));
+            }
+        }
+        let job = of(2, Task::Runoff, &schedules[0], folders);
+        let answer = self.asked(&job, stop)?;
+        Ok(match answer.ratio {
+            Some(ratio) => Some(Ok(Runoff { schedules, ratio })),
+            None => failed(schedules, None, answer.found),
+        })
+    }
+}
+
+/// A runoff that failed; none where an interrupt stopped it.
+fn failed(schedules: [String; 2], uncompiled: Option<usize>, found: Found) -> RunoffResult {
+    let is_stopped = found.status == Status::Stopped;
+    (!is_stopped).then_some(Err(FailedRunoff { schedules, uncompiled, found }))
+}
