@@ -35,19 +35,13 @@ impl Tuner<'_> {
         stop: &AtomicBool,
         say: &mut dyn FnMut(&Event<'_>) -> Result<()>,
     ) -> Result<()> {
-        let best_two = |out: &Outcome| match ranked(&out.trials).as_slice() {
-            [(_, first), (_, second), ..] => Some([first.schedule.clone(), second.schedule.clone()]),
-            _ => None,
-        };
         let first = self.space.configuration(0).filter(|_| self.space.is_ranked());
-        let first = |out: &Outcome| {
-            let tried =
-                first.as_ref().filter(|f| out.trials.iter().any(|t| t.schedule == f.text && t.value().is_some()))?;
-            out.winner().filter(|w| w.schedule != tried.text).map(|w| [tried.text.clone(), w.schedule.clone()])
-        };
-        let pairs: [&dyn Fn(&Outcome) -> Option<[String; 2]>; 2] = [&best_two, &first];
-        for pair in pairs {
-            let Some(mut schedules) = pair(out) else { continue };
+        for first in std::iter::once(None).chain(first.map(Some)) {
+            let pair = match &first {
+                Some(first) => with_winner(out, &first.text),
+                None => best_two(out),
+            };
+            let Some(mut schedules) = pair else { continue };
             schedules.sort();
             if out.runoffs.iter().any(|r| r.schedules == schedules) {
                 continue;
@@ -100,6 +94,20 @@ impl Tuner<'_> {
             None => failed(schedules, None, answer.found),
         })
     }
+}
+
+/// The best two schedules.
+fn best_two(out: &Outcome) -> Option<[String; 2]> {
+    match ranked(&out.trials).as_slice() {
+        [(_, first), (_, second), ..] => Some([first.schedule.clone(), second.schedule.clone()]),
+        _ => None,
+    }
+}
+
+/// A schedule that has a value, and the winner if that is another one.
+fn with_winner(out: &Outcome, schedule: &str) -> Option<[String; 2]> {
+    out.trials.iter().find(|t| t.schedule == schedule && t.value().is_some())?;
+    out.winner().filter(|w| w.schedule != schedule).map(|w| [schedule.to_string(), w.schedule.clone()])
 }
 
 /// A runoff that failed; none where an interrupt stopped it.

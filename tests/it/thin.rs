@@ -77,6 +77,24 @@ fn parts_of_k_by_wgmma_are_exact_in_every_layout() {
 }
 
 #[test]
+fn sums_of_many_parts_that_several_threads_add_are_exact() {
+    let cases = [
+        ([16, 48, 9000], DType::F16, Layout::NT),
+        ([3, 33, 6401], DType::Bf16, Layout::NN),
+        ([8, 32, 5216], DType::F32, Layout::TT),
+        ([2, 32, 7872], DType::F64, Layout::TN),
+        ([4, 64, 6240], DType::S8, Layout::TN),
+        ([60, 7, 4111], DType::F32, Layout::NT),
+    ];
+    for ([m, n, k], dtype, layout) in cases {
+        let schedule = recommend(&Gemm::new(m, n, k).of(dtype).layout(layout), &Target::sm_90a()).unwrap();
+        let text = print(&right(&schedule));
+        // A thread adds a share, and one adds the shares.
+        assert!(text.contains("shares") && text.contains("threadIdx.y"), "{schedule}");
+    }
+}
+
+#[test]
 fn columns_of_short_panels_are_exact() {
     let target = Target::sm_90a();
     let cases = [

@@ -73,7 +73,7 @@ impl Wgmma {
         // A fourth stage is worth more than a second stage of the epilogue.
         let (w, single) = (staged(w), staged(Wgmma { out_stages: 1, ..w }));
         let w = if w.stages < 4 && single.stages > w.stages { single } else { w };
-        (shared && fits(&w)).then_some(w)
+        (shared && fits(&w)).then(|| w.with_raster_group(spec, target))
     }
 
     /// Cycles of a k iteration in which no wgmma runs: what the threads of a warpgroup take to add their partial sums beyond the time in which
