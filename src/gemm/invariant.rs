@@ -7,7 +7,7 @@
 
 use super::recipe::Recipe;
 use super::recommend::first_that_lowers;
-use super::split::PARTS;
+use super::split::{PARTS, adders};
 use super::{Gemm, Kind, Mma, Pipelined, Product, Split, Tiles, WarpTiles, Wgmma, Wmma, recommend, simt, tuning};
 use crate::error::{Code, Error, Result};
 use crate::gemm::operand::up;
@@ -26,7 +26,7 @@ pub struct Order {
     pub kind: Kind,
     /// Terms that an instruction adds at once.
     pub depth: i64,
-    /// Parts of k that are summed apart and then added in ascending order (split-K).
+    /// Parts of k that are summed apart and then added in ascending order (split-K): many in equal shares, and then the sums of these.
     pub parts: i64,
     /// Terms of a part; zeros follow the last term of k.
     pub terms: i64,
@@ -39,8 +39,14 @@ impl fmt::Display for Order {
             Kind::Naive | Kind::Simt => write!(f, "sums by fma in ascending k")?,
             _ => write!(f, "sums by {}, {depth} terms an instruction, in ascending k", kind.name())?,
         }
-        match parts {
-            1 => Ok(()),
+        match (parts, parts / adders(parts)) {
+            (1, _) => Ok(()),
+            (_, share) if share < parts => {
+                write!(
+                    f,
+                    ", in {parts} parts of {terms} terms, of which each {share} are added in ascending order, and then their sums"
+                )
+            }
             _ => write!(f, ", in {parts} parts of {terms} terms that are added in ascending order"),
         }
     }
@@ -159,7 +165,8 @@ impl Order {
         let in_order = |p: &Pipelined| p.slices == 1 && p.parts == self.parts && same(p.terms);
         let pipelined = pipelined.filter(|(_, p)| is_alone && in_order(p));
         let warp_tiles = WarpTiles::choose_of(spec, target, std::iter::once(split));
-        let warp_tiles = warp_tiles.filter(|(_, w)| is_alone && same(w.bk));
+        // One thread adds all parts of warp tiles.
+        let warp_tiles = warp_tiles.filter(|(_, w)| is_alone && same(w.bk) && adders(self.parts) == 1);
         let tiles = Tiles::in_order(spec, target, self.parts, self.terms).into_iter();
         let tiles = tiles.map(|(cycles, t)| (cycles, Recipe::Tiles(t)));
         let mut all: Vec<(f64, Recipe)> = pipelined.map(|(cycles, p)| (cycles, Recipe::Pipelined(p))).collect();
@@ -212,6 +219,23 @@ mod tests {
         assert!(long.parts > 1 && long.terms * long.parts >= 65536, "{long}");
         let said = format!("sums by wgmma, 16 terms an instruction, in ascending k, in {} parts of ", long.parts);
         assert!(long.to_string().starts_with(&said), "{long}");
+    }
+
+    #[test]
+    fn many_parts_are_added_in_shares_by_all_tiles() {
+        for dtype in [DType::F32, DType::F16] {
+            let gemm = |m: i64| Gemm::new(m, 16, 65536).of(dtype).layout(Layout::NT);
+            let order = order(&gemm(1), &Target::sm_90a()).unwrap();
+            assert!(adders(order.parts) > 1, "{order}");
+            assert!(order.to_string().ends_with("are added in ascending order, and then their sums"), "{order}");
+            for m in [1, 60, 4096] {
+                let all = order.tiles(gemm(m).spec(), &Target::sm_90a());
+                assert!(
+                    !all.is_empty() && !all.iter().any(|(_, tile)| matches!(tile, Recipe::WarpTiles(_))),
+                    "{m}: {order}"
+                );
+            }
+        }
     }
 
     #[test]

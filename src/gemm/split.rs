@@ -170,7 +170,7 @@ pub(super) fn combine_parts(s: &mut Steps, accumulators: Accumulators, padding: 
 
 /// Threads that add the parts of an element. They depend on the number of parts alone, and so does the order of the sum: bits of a row do not depend
 /// on how many rows there are.
-fn adders(parts: i64) -> i64 {
+pub(super) fn adders(parts: i64) -> i64 {
     let suits = |n: &i64| parts % n == 0 && parts / n >= LEAST_SHARE;
     ADDERS.into_iter().find(suits).unwrap_or(1)
 }
