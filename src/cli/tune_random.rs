@@ -63,7 +63,8 @@ impl Row {
         let mut share = shares(&values);
         // Single trials have noise, of which the best of many has the least: in turn the two are timed alike.
         let first = space.configuration(0).map(|c| c.text);
-        if let Some(own) = first.zip(best).and_then(|(first, best)| in_turn(outcome, &first, &best.schedule)) {
+        let own = first.zip(best).and_then(|(a, b)| outcome.runoffs.iter().rev().find_map(|r| r.of(&a, &b.schedule)));
+        if let Some(own) = own.map(|own| own.min(1.0)) {
             share[0] = Some(own);
             share[1..].iter_mut().for_each(|s| *s = s.map(|s| s.max(own)));
         }
@@ -80,16 +81,6 @@ impl Row {
             continued: known > 0,
         }
     }
-}
-
-/// The time of schedule `best` over that of `first`, at most 1, by a runoff between them.
-fn in_turn(outcome: &Outcome, first: &str, best: &str) -> Option<f64> {
-    let ratio = outcome.runoffs.iter().rev().find_map(|r| match r.schedules.each_ref().map(String::as_str) {
-        [a, b] if (a, b) == (first, best) => Some(r.ratio),
-        [a, b] if (a, b) == (best, first) => Some(1.0 / r.ratio),
-        _ => None,
-    });
-    ratio.map(|ratio| ratio.min(1.0))
 }
 
 /// The least value of all over that of the first few.

@@ -138,6 +138,17 @@ pub struct Runoff {
     pub ratio: f64,
 }
 
+impl Runoff {
+    /// The time of schedule `b` over that of `a`; `None` if it is not between these.
+    pub fn of(&self, a: &str, b: &str) -> Option<f64> {
+        match self.schedules.each_ref().map(String::as_str) {
+            [x, y] if (x, y) == (a, b) => Some(self.ratio),
+            [x, y] if (x, y) == (b, a) => Some(1.0 / self.ratio),
+            _ => None,
+        }
+    }
+}
+
 /// A line of a record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "line")]
@@ -358,15 +369,8 @@ pub fn winner<'t>(trials: &'t [Trial], runoffs: &[Runoff]) -> Option<&'t Trial> 
     let ranked = ranked(trials);
     let first = ranked.first()?.1;
     let Some(second) = ranked.get(1).map(|r| r.1) else { return Some(first) };
-    let mut ratios = Vec::new();
-    for r in runoffs {
-        let [a, b] = r.schedules.each_ref().map(String::as_str);
-        if (a, b) == (&first.schedule, &second.schedule) {
-            ratios.push(r.ratio.ln());
-        } else if (b, a) == (&first.schedule, &second.schedule) {
-            ratios.push(-r.ratio.ln());
-        }
-    }
+    let between = runoffs.iter().filter_map(|r| r.of(&first.schedule, &second.schedule));
+    let ratios: Vec<f64> = between.map(f64::ln).collect();
     // Logarithms: the decision does not depend on which schedule a runoff names first.
     Some(if !ratios.is_empty() && median(ratios) < 0.0 { second } else { first })
 }

@@ -26,8 +26,7 @@ pub struct FailedRunoff {
 type RunoffResult = Option<Result<Runoff, FailedRunoff>>;
 
 impl Tuner<'_> {
-    /// Runs a runoff between the best two, then in a ranked space one between its first configuration and the winner. Keeps the results, or why there
-    /// is none.
+    /// Runs a runoff between the best two, then in a ranked space one between its first configuration and the winner.
     pub(super) fn decide(
         &mut self,
         out: &mut Outcome,
@@ -35,32 +34,39 @@ impl Tuner<'_> {
         stop: &AtomicBool,
         say: &mut dyn FnMut(&Event<'_>) -> Result<()>,
     ) -> Result<()> {
-        let first = self.space.configuration(0).filter(|_| self.space.is_ranked());
-        for first in std::iter::once(None).chain(first.map(Some)) {
-            let pair = match &first {
-                Some(first) => with_winner(out, &first.text),
-                None => best_two(out),
-            };
-            let Some(mut schedules) = pair else { continue };
-            schedules.sort();
-            if out.runoffs.iter().any(|r| r.schedules == schedules) {
-                continue;
-            }
-            match self.runoff(schedules, stop)? {
-                Some(Ok(runoff)) => {
-                    if let Some(journal) = journal.as_deref_mut() {
-                        journal.runoff(runoff.clone())?;
-                    }
-                    say(&Event::Runoff(&runoff))?;
-                    out.runoffs.push(runoff);
+        self.run_off(best_two(out), out, journal.as_deref_mut(), stop, say)?;
+        let first = self.space.configuration(0).filter(|_| self.space.is_ranked() && out.failed_runoff.is_none());
+        let pair = first.and_then(|first| with_winner(out, &first.text));
+        self.run_off(pair, out, journal, stop, say)
+    }
+
+    /// Times a pair in turn that has no runoff yet. Keeps the result, or why there is none.
+    fn run_off(
+        &mut self,
+        pair: Option<[String; 2]>,
+        out: &mut Outcome,
+        journal: Option<&mut Journal>,
+        stop: &AtomicBool,
+        say: &mut dyn FnMut(&Event<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(mut schedules) = pair else { return Ok(()) };
+        schedules.sort();
+        if out.runoffs.iter().any(|r| r.schedules == schedules) {
+            return Ok(());
+        }
+        match self.runoff(schedules, stop)? {
+            Some(Ok(runoff)) => {
+                if let Some(journal) = journal {
+                    journal.runoff(runoff.clone())?;
                 }
-                Some(Err(failed)) => {
-                    say(&Event::RunoffFailed(&failed))?;
-                    out.failed_runoff = Some(failed);
-                    return Ok(());
-                }
-                None => return Ok(()),
+                say(&Event::Runoff(&runoff))?;
+                out.runoffs.push(runoff);
             }
+            Some(Err(failed)) => {
+                say(&Event::RunoffFailed(&failed))?;
+                out.failed_runoff = Some(failed);
+            }
+            None => {}
         }
         Ok(())
     }

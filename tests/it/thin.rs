@@ -95,6 +95,19 @@ fn sums_of_many_parts_that_several_threads_add_are_exact() {
 }
 
 #[test]
+fn small_operands_go_through_l1() {
+    // 64 KB of A, and more; half as much of elements of 16 bits.
+    for (dtype, k, through_l1) in
+        [(DType::F64, 256, true), (DType::F64, 264, false), (DType::F16, 512, true), (DType::F16, 520, false)]
+    {
+        let gemm = Gemm::new(32, 4864, k).of(dtype);
+        let text = Kind::Mma.schedule(&gemm, &Target::sm_80()).unwrap().to_string();
+        let copies = |operand: &str| text.contains(&format!("copy_with {operand}_s cp_async cache=l1"));
+        assert_eq!([copies("A"), copies("B")], [through_l1, false], "{text}");
+    }
+}
+
+#[test]
 fn columns_of_short_panels_are_exact() {
     let target = Target::sm_90a();
     let cases = [
