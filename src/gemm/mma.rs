@@ -33,7 +33,7 @@ use super::grid::{ClusterLoops, bind_batch, group_of, rows_of, walk};
 use super::operand::{Operand, both_along_k, up};
 use super::packing::{Packing, Source, transposes};
 use super::padding::Padding;
-use super::split::{Combine, PARTS, part_loops, parts_bytes, shares_out, split_k};
+use super::split::{Combine, PARTS, part_loops, parts_bytes, split_k};
 use super::staging::{Fragment, STAGED, Staging, present, source};
 use super::tiles;
 use super::tuning;
@@ -117,7 +117,8 @@ impl Mma {
         // 10.5. Where tiles pass through registers, a warp has room for fewer accumulators; not measured.
         // Accumulators of 64 bits take twice the registers.
         let most = if target.has(Features::CP_ASYNC) && spec.acc.bits() <= 32 { [64, 64] } else { [64, 32] };
-        let tiles = tiles::mma(most, [spec.m, spec.n]).into_iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
+        let tiles = tiles::mma(most, [spec.m, spec.n], spec.a.bits().into()).into_iter();
+        let tiles = tiles.flat_map(|tile| PARTS.map(|parts| (tile, parts)));
         let with = |form: OperandForm| {
             let packed =
                 tiles.clone().map(move |((block, warps), parts)| Mma::with(spec, target, block, warps, parts, form));
@@ -135,7 +136,7 @@ impl Mma {
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
         let device = target.device();
-        let suited = all.filter(|m| m.is_used(spec) && m.stores_all_lanes(spec) && parts(m));
+        let suited = all.filter(|m| m.is_used(spec) && m.divides_stages(spec) && m.stores_all_lanes(spec) && parts(m));
         let works = suited.map(|m| (m.work(spec, target), m)).filter(|(work, _)| work.resident > 0);
         ranked(works.collect(), 1.0, &device)
     }
@@ -265,7 +266,7 @@ impl Mma {
         let known = target.has(Features::CLUSTER) && self.parts <= i64::from(target.limits.cluster);
         let w = Mma { combine: Combine::Cluster, ..self };
         let w = Mma { min_blocks: w.told_blocks(spec, target), ..w };
-        let can = known && shares_out(self.block, self.parts, self.threads());
+        let can = known && self.divides_shares();
         can.then(|| w.with_early_start(spec, target))
     }
 
@@ -277,18 +278,6 @@ impl Mma {
     fn blocks(&self, spec: &GemmSpec) -> i64 {
         let tiles = up(spec.m, self.block[0]).saturating_mul(up(spec.n, self.block[1]));
         tiles.saturating_mul(self.parts).saturating_mul(spec.products())
-    }
-
-    /// The number of resident blocks that ptxas is told of. It does not see dynamic shared memory, and limits the registers of a thread for blocks
-    /// that shared memory has no room for; so it is told of blocks where shared memory alone decides them. Without a number it gives few
-    /// registers to threads that have elements of a stage on their way: it stores some of them before it loads the others, and waits for
-    /// memory twice (2560x8x3802 NT of s8 in 128 x 16: 61 registers without a number, 128 with 4).
-    fn told_blocks(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
-        if !self.asynchronous {
-            return Some(self.resident(spec, target)).filter(|blocks| *blocks > 0);
-        }
-        let blocks = self.resident_with(i64::from(target.limits.registers_per_thread), spec, target);
-        (blocks > 0 && blocks == self.resident_with(1, spec, target)).then_some(blocks)
     }
 
     /// Whether the lanes of a fragment are loops of what stores it. One row or column of C is no loop, so that converted accumulators of one
@@ -313,7 +302,8 @@ impl Mma {
         let rows = self.staged_bytes(spec);
         let tiles: i64 = Operand::BOTH.into_iter().map(|operand| self.tile_bytes(spec, operand)).sum();
         let ring = tiles * self.stages;
-        let parts = if self.adds_in_cluster() { parts_bytes(self.block, self.parts) } else { 0 };
+        let words = i64::from(spec.acc.bits()) / 32;
+        let parts = if self.adds_in_cluster() { words * parts_bytes(self.block, self.parts) } else { 0 };
         match self.tma {
             None => ring.max(rows) + parts,
             Some(tma) => tma.shared(ring, rows, self.stages),
@@ -464,7 +454,7 @@ impl Mma {
             s.compute_at(staging.buffer, "k0");
             return staging.copy_by_tma(s, panel, self.cluster());
         }
-        let piece = if self.copies_by_bytes(spec, operand) { operand.piece(spec) } else { 16 };
+        let piece = self.copied_bytes(spec, operand);
         staging.copy_by_threads(s, self.threads(), 8 * piece / bits);
         match self.loads_matrices(spec, operand) {
             true => s.swizzle(staging.buffer, panel),

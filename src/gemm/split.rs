@@ -177,7 +177,7 @@ pub(super) fn adders(parts: i64) -> i64 {
 
 /// How the blocks of a cluster divide a tile to add up its parts: the dimension (rows 0, columns 1), and its extent in a block. Rows come first,
 /// because a block then stores longer contiguous runs of C.
-fn share(tile: [i64; 2], parts: i64) -> Option<(usize, i64)> {
+pub(super) fn share(tile: [i64; 2], parts: i64) -> Option<(usize, i64)> {
     let order = if tile[0] > FEW_ROWS { [0, 1] } else { [1, 0] };
     order.into_iter().find(|d| tile[*d] % parts == 0).map(|d| (d, tile[d] / parts))
 }

@@ -2,12 +2,20 @@
 
 use crate::target::SCHEDULERS;
 
+/// Rows or columns of C that the fragments of mma.sync and wmma come in.
+pub(super) const FRAGMENT: i64 = 16;
 /// Sides of a block's tile by mma.sync: of more than 32, whole panels of 128 bytes of 16-bit elements in shared memory.
 const SIDES: [i64; 5] = [256, 128, 64, 32, 16];
+/// The sides with elements of 32 and 64 bits. A warp's tile is whole fragments, so not all of them go with all others. On an H200 90 products of f64
+/// whose tiles these change have 1.047 of the speed, 21 of tf32 1.031, and 26 of 8 and 16 bits, which keep the others, had 0.966
+/// (h200-2026-11-29/sides.jsonl).
+const FINE_SIDES: [i64; 9] = [256, 128, 112, 96, 80, 64, 48, 32, 16];
+/// Bits of the elements that have these.
+const FINE_BITS: i64 = 32;
 /// The sides by wmma.
 const WMMA_SIDES: [i64; 4] = [256, 128, 64, 32];
-/// The most warps of a block by mma.sync: of more, a thread has fewer registers than its accumulators and fragments take.
-const MOST_WARPS: i64 = 8;
+/// Warps of a block by mma.sync: of more, a thread has fewer registers than its accumulators and fragments take.
+const WARPS: [i64; 4] = [1, 2, 4, 8];
 /// The least longer side of a warp's tile by mma.sync: two matrices of 16 rows, so that a fragment of one operand is used with two of the
 /// other.
 const LEAST_SIDE: i64 = 32;
@@ -18,16 +26,31 @@ const WMMA_MOST: [i64; 2] = [64, 32];
 /// How much longer the longer side of a tile is at most: at four times, a tile of the same area moves 1.25 times the bytes from L2.
 const MOST_RATIO: i64 = 2;
 
+/// The same of a warp's tile that has more columns than the most and fewer rows, or the other way round. With 16 x 80, 16 x 112 or 112 x 16 of
+/// tf32 and f64, 20 random products had 0.68 to 1.4 of the speed of powers of two on an H200.
+const MOST_WARP_RATIO: i64 = 3;
+
 fn is_compact([m, n]: [i64; 2]) -> bool {
     m.max(n) <= MOST_RATIO * m.min(n)
 }
 
-/// Tiles of a block and its warps by mma.sync, where a warp has at most `most` rows and columns of C: as few warps as give each
-/// scheduler one. Where C has fewer rows or columns than a tile's shorter side, the tile is as long as one has it: what lies beyond C moves
+/// Tiles of a block and its warps by mma.sync, where a warp has at most the accumulators of `most` rows and columns of C: as few warps as give
+/// each scheduler one. Where C has fewer rows or columns than a tile's shorter side, the tile is as long as one has it: what lies beyond C moves
 /// no bytes. Of tiles with equal cost those of more elements are first, then those with a number of rows next to 128.
-pub(super) fn mma(most: [i64; 2], [m, n]: [i64; 2]) -> Vec<([i64; 2], [i64; 2])> {
+pub(super) fn mma(most: [i64; 2], [m, n]: [i64; 2], bits: i64) -> Vec<([i64; 2], [i64; 2])> {
     let covers = |block: [i64; 2]| block[0] < block[1] && m <= block[0] || block[1] < block[0] && n <= block[1];
-    warp_tiles(&SIDES, |block| is_compact(block) || covers(block), most, LEAST_SIDE)
+    let is_wanted = |block: [i64; 2]| is_compact(block) || covers(block);
+    if bits < FINE_BITS {
+        return warp_tiles(&SIDES, is_wanted, most, LEAST_SIDE);
+    }
+    let all = warp_tiles(&FINE_SIDES, is_wanted, most, LEAST_SIDE);
+    let is_needed = |block: [i64; 2]| {
+        // A shorter side that has all of C is one with which a block moves no fewer bytes and multiplies less.
+        let shorter = |d: usize| FINE_SIDES.into_iter().filter(move |side| *side < block[d] && [m, n][d] <= *side);
+        let with = |d: usize, side: i64| if d == 0 { [side, block[1]] } else { [block[0], side] };
+        !(0..2).any(|d| shorter(d).any(|side| all.iter().any(|(other, _)| *other == with(d, side))))
+    };
+    all.iter().filter(|(block, _)| is_needed(*block)).copied().collect()
 }
 
 /// The same by wmma.
@@ -42,25 +65,28 @@ fn warp_tiles(
     least: i64,
 ) -> Vec<([i64; 2], [i64; 2])> {
     let blocks = sides.iter().flat_map(|m| sides.iter().map(move |n| [*m, *n])).filter(|block| is_wanted(*block));
-    let all = blocks.map(|block| (block, warps(block, most, least)));
-    let mut all: Vec<_> = all.filter(|(_, [rows, columns])| rows * columns <= MOST_WARPS).collect();
+    let mut all: Vec<_> = blocks.filter_map(|block| Some((block, warps(block, most, least)?))).collect();
     all.sort_by_key(|([m, n], _)| (-m * n, (m - 128).abs()));
     all
 }
 
-/// The warps of a block, along rows and columns of C.
-fn warps(block: [i64; 2], most: [i64; 2], least: i64) -> [i64; 2] {
-    let mut warps = [0, 1].map(|d| (block[d] / most[d]).max(1));
-    while warps[0] * warps[1] < SCHEDULERS {
-        let tile = [0, 1].map(|d| block[d] / warps[d]);
-        // The longer side of a warp's tile is divided; of a square one the side with fewer warps.
-        let longer = usize::from(tile[1] > tile[0] || tile[1] == tile[0] && warps[1] < warps[0]);
-        if tile[longer] <= least {
-            break;
-        }
-        warps[longer] *= 2;
-    }
-    warps
+/// The fewest warps of a block, along rows and columns of C, whose tiles are within `most` and are as square as they can be: one for each
+/// scheduler, or fewer with tiles of `least` rows and columns at most. `None` where no number of warps divides the block so.
+fn warps(block: [i64; 2], most: [i64; 2], least: i64) -> Option<[i64; 2]> {
+    let tile = |warps: &[i64; 2]| [0, 1].map(|d| block[d] / warps[d]);
+    let is_within = |warps: &[i64; 2]| (0..2).all(|d| tile(warps)[d] <= most[d]);
+    let suits = |warps: &[i64; 2]| {
+        let [rows, columns] = tile(warps);
+        let (longer, shorter) = (rows.max(columns), rows.min(columns));
+        let whole = (0..2).all(|d| block[d] % (warps[d] * FRAGMENT) == 0);
+        let fills = warps[0] * warps[1] >= SCHEDULERS || longer <= least;
+        let is_even = rows * columns <= most[0] * most[1] && longer <= MOST_WARP_RATIO * shorter;
+        whole && fills && (is_within(warps) || is_even)
+    };
+    // Of tiles with equal sides those of a square of warps come first.
+    let order =
+        |warps: &[i64; 2]| (!is_within(warps), tile(warps).iter().sum::<i64>(), warps[0].max(warps[1]), warps[0]);
+    WARPS.into_iter().find_map(|number| all_arrangements(number).filter(suits).min_by_key(order))
 }
 
 /// Rows of C of a wgmma.
@@ -101,18 +127,25 @@ mod tests {
 
     #[test]
     fn warps_have_tiles_within_their_limit_and_each_scheduler_has_one() {
-        for most in [[64, 64], [64, 32]] {
-            for (block, warps) in mma(most, [64, 4096]) {
+        for (most, bits) in [([64, 64], 16), ([64, 32], 16), ([64, 64], 32), ([64, 32], 64)] {
+            for (block, warps) in mma(most, [64, 4096], bits) {
                 let tile = [0, 1].map(|d| block[d] / warps[d]);
-                assert!((0..2).all(|d| (16..=most[d]).contains(&tile[d])), "{block:?} {warps:?}");
+                assert!(tile[0] * tile[1] <= most[0] * most[1], "{block:?} {warps:?}");
+                assert!((0..2).all(|d| warps[d] * tile[d] == block[d] && tile[d] % 16 == 0), "{block:?} {warps:?}");
                 let least = tile[0].max(tile[1]) <= LEAST_SIDE;
                 assert!(warps[0] * warps[1] >= SCHEDULERS || least, "{block:?} {warps:?}");
             }
         }
         let large = [([128, 256], [2, 4]), ([256, 128], [4, 2]), ([128, 128], [2, 2])];
-        assert_eq!(mma([64, 64], [4096; 2])[..3], large);
-        assert_eq!(mma([64, 32], [4096; 2])[..2], [([128, 128], [2, 4]), ([128, 64], [2, 2])]);
-        assert!(mma([64, 64], [4096; 2]).contains(&([32, 64], [1, 2])));
+        assert_eq!(mma([64, 64], [4096; 2], 16)[..3], large);
+        assert_eq!(mma([64, 32], [4096; 2], 16)[..2], [([128, 128], [2, 4]), ([128, 64], [2, 2])]);
+        assert!(mma([64, 64], [4096; 2], 16).contains(&([32, 64], [1, 2])));
+        // Sides that are no powers of two.
+        let odd = [([96, 128], [2, 4]), ([96, 64], [2, 2]), ([64, 48], [4, 1]), ([48, 64], [1, 4])];
+        assert!(odd.iter().all(|tiles| mma([64, 32], [4096; 2], 64).contains(tiles)));
+        // 40 rows need no tile of 64 where there is one of 48.
+        let sides: Vec<_> = mma([64, 32], [40, 4096], 64).into_iter().map(|(block, _)| block).collect();
+        assert!(sides.contains(&[48, 64]) && sides.contains(&[64, 32]) && !sides.contains(&[64, 64]), "{sides:?}");
     }
 
     #[test]

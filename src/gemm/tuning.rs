@@ -192,6 +192,10 @@ pub(super) const TRANSPOSING_CYCLES: f64 = 62.0;
 /// How much longer MMAs by mma.sync take behind ldmatrix.trans of bytes. Set by hand: products of s8 took 1.25 to 1.8 times as long as without this
 /// factor on an H200, and four of five whose tiles it changed take less time (h200-2026-11-29/README.md).
 pub(super) const TRANSPOSED_BYTES_MMA: f64 = 1.4;
+/// The share of the cycles of shared memory that MMAs by mma.sync wait for where lanes load fragments element by element. Set by hand: of 49 products of
+/// f64 with two or more recorded tiles (h200-2026-11-29/sides.jsonl) the one of fewest cycles has 0.987 of the speed of the fastest with a share of 0.15
+/// or 0.25, 0.982 with none, 0.978 with 0.75.
+pub(super) const MMA_ELEMENT_LOADS: f64 = 0.25;
 /// The share of the other cycles from which on device memory decides. An estimate.
 pub(super) const WAITING: f64 = 0.8;
 /// How well the engines of a multiprocessor overlap. Of a fit to 4,779 times of 170 products by wgmma on H100s, as the figures below that say so. Of 177

@@ -3,7 +3,7 @@
 use super::sample::drawn;
 use super::tensor::right;
 use warploom::error::Code;
-use warploom::gemm::{Gemm, Kind, SwapAb, Wgmma, recommend};
+use warploom::gemm::{Combine, Gemm, Kind, Mma, SwapAb, Wgmma, recommend};
 use warploom::lower::print;
 use warploom::te::Layout;
 use warploom::{DType, Schedule, Target};
@@ -104,6 +104,29 @@ fn small_operands_go_through_l1() {
         let text = Kind::Mma.schedule(&gemm, &Target::sm_80()).unwrap().to_string();
         let copies = |operand: &str| text.contains(&format!("copy_with {operand}_s cp_async cache=l1"));
         assert_eq!([copies("A"), copies("B")], [through_l1, false], "{text}");
+    }
+}
+
+#[test]
+fn tiles_with_sides_that_are_no_powers_of_two_are_exact() {
+    // Ragged and whole sizes, rows that cp.async copies in pieces, parts of k by a kernel and in a cluster.
+    let cases = [
+        (DType::F64, Layout::NT, [48, 64], [1, 4], 1, [100, 70, 45]),
+        (DType::F64, Layout::TN, [64, 48], [4, 1], 1, [128, 96, 40]),
+        (DType::F64, Layout::NN, [96, 64], [2, 2], 2, [96, 64, 136]),
+        (DType::F64, Layout::TT, [96, 128], [2, 4], 3, [90, 130, 200]),
+        (DType::Tf32, Layout::TN, [96, 96], [2, 2], 1, [100, 188, 68]),
+        (DType::Tf32, Layout::NT, [96, 128], [2, 2], 1, [161, 130, 71]),
+        (DType::Tf32, Layout::NN, [32, 96], [2, 2], 2, [30, 192, 264]),
+        (DType::Tf32, Layout::TT, [96, 64], [2, 2], 2, [97, 66, 260]),
+    ];
+    for (dtype, layout, block, warps, parts, [m, n, k]) in cases {
+        let gemm = Gemm::new(m, n, k).of(dtype).layout(layout);
+        let target = Target::sm_90a();
+        let tiles = Mma::of(gemm.spec(), &target, block, warps, parts);
+        let combined = if parts == 2 { Combine::Cluster } else { Combine::Kernel };
+        let steps = Mma { combine: combined, ..tiles }.steps(gemm.spec()).finish().unwrap();
+        right(&Schedule::new(gemm.program().unwrap(), target, steps));
     }
 }
 

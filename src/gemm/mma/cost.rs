@@ -15,6 +15,9 @@ use crate::te::GemmSpec;
 const REALIGNED_WORDS: f64 = 1.25;
 const REALIGNED_REGISTERS: i64 = 2;
 
+/// Bytes that a multiprocessor loads from shared memory in a cycle.
+const SHARED_BYTES: f64 = 128.0;
+
 impl Mma {
     /// Cycles of the cheapest tiles; `None` where there are none.
     pub(in crate::gemm) fn least_cycles(spec: &GemmSpec, target: &Target) -> Option<f64> {
@@ -41,7 +44,7 @@ impl Mma {
         let storing = copying / (self.warps[0] * self.warps[1]) as f64;
         let blocks = tiles.saturating_mul(self.parts).saturating_mul(spec.products());
         Work {
-            mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64,
+            mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64 + self.loading_elements(spec),
             issue: per_scheduler * unpack + copying / SCHEDULERS as f64,
             // Tiles on their way through registers are loaded during the products of the stage before, and stored after them.
             latency: if self.asynchronous { lone } else { lone.max(self.loading(spec, target, blocks)) + storing },
@@ -77,6 +80,13 @@ impl Mma {
             warps: if self.form == OperandForm::Unpacked { 0.0 } else { (self.warps[0] * self.warps[1]) as f64 },
             ..Work::NONE
         }
+    }
+
+    /// Cycles of a k iteration in which MMAs wait for shared memory, where lanes load fragments element by element.
+    fn loading_elements(&self, spec: &GemmSpec) -> f64 {
+        let by_element = Operand::BOTH.into_iter().filter(|operand| !self.loads_matrices(spec, *operand));
+        let rows: i64 = by_element.map(|operand| self.warp()[operand as usize]).sum();
+        tuning::MMA_ELEMENT_LOADS * (self.threads() / LANES * rows * MMA_DEPTH) as f64 / SHARED_BYTES
     }
 
     /// Cycles of a k iteration from the loads of a stage to its stores, for elements on their way through registers: the loads of all resident
@@ -151,6 +161,20 @@ impl Mma {
         let number = |n: i64| u32::try_from(n).ok();
         let sizes = number(registers).zip(number(self.threads())).zip(number(self.shared(spec)));
         sizes.map_or(0, |((registers, threads), shared)| target.occupancy(threads, registers, shared).blocks.into())
+    }
+
+    /// The number of resident blocks that ptxas is told of. It does not see dynamic shared memory, and limits the registers of a thread for blocks
+    /// that shared memory has no room for; so it is told of blocks where shared memory alone decides them. Without a number it gives few
+    /// registers to threads that have elements of a stage on their way: it stores some of them before it loads the others, and waits for
+    /// memory twice (2560x8x3802 NT of s8 in 128 x 16: 61 registers without a number, 128 with 4). With 64-bit accumulators, and
+    /// with 48 x 64 of tf32 for a warp, it spills some.
+    pub(super) fn told_blocks(&self, spec: &GemmSpec, target: &Target) -> Option<i64> {
+        let spills = spec.acc.bits() > 32 || self.block.iter().any(|side| side.count_ones() > 1);
+        if !self.asynchronous || spills {
+            return Some(self.resident(spec, target)).filter(|blocks| *blocks > 0);
+        }
+        let blocks = self.resident_with(i64::from(target.limits.registers_per_thread), spec, target);
+        (blocks > 0 && blocks == self.resident_with(1, spec, target)).then_some(blocks)
     }
 
     /// Registers of a thread.

@@ -2,7 +2,8 @@
 
 use super::{Epilogue, Mma, Names, present};
 use crate::gemm::epilogue::{divide_rows, row_vector};
-use crate::gemm::split::{ClusterTile, Combine, PITCH_OF_PAIRS, combine_parts};
+use crate::gemm::split::{ClusterTile, Combine, PITCH_OF_PAIRS, combine_parts, share, shares_out};
+use crate::gemm::tiles::FRAGMENT;
 use crate::ir::{Axis, Scope};
 use crate::schedule::Steps;
 use crate::target::{Features, Target};
@@ -124,6 +125,15 @@ impl Mma {
             pad => s.storage_align("C_s", 0, self.block[1], pad),
         };
         self.padding(spec).crop(s);
+    }
+
+    /// Whether the blocks of a cluster can add up the parts of a tile: a block's share is whole tiles of warps, or each of those is whole shares.
+    pub(super) fn divides_shares(&self) -> bool {
+        let fits = |(d, share): (usize, i64)| {
+            let divides = |side: i64| share % side == 0 || side % share == 0;
+            divides(self.block[d] / self.warps[d]) && divides(FRAGMENT)
+        };
+        shares_out(self.block, self.parts, self.threads()) && share(self.block, self.parts).is_some_and(fits)
     }
 
     /// Adds parts up, and leaves out what is beyond C.

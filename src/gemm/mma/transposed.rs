@@ -54,8 +54,8 @@ impl Mma {
         {
             return Vec::new();
         }
-        let sides =
-            tiles::mma([64, 64], [spec.m, spec.n]).into_iter().flat_map(|tile| PARTS.map(|parts| (tile, parts)));
+        let sides = tiles::mma([64, 64], [spec.m, spec.n], spec.a.bits().into()).into_iter();
+        let sides = sides.flat_map(|tile| PARTS.map(|parts| (tile, parts)));
         let all = sides.filter_map(|((block, warps), parts)| {
             Mma::with(spec, target, block, warps, parts, OperandForm::Stored).transposed(spec, target)
         });
