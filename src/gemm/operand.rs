@@ -76,6 +76,10 @@ impl Operand {
     pub fn packing_bytes(self, spec: &GemmSpec, packed_bits: i64) -> f64 {
         let bits = i64::from(spec.a.bits()) + packed_bits;
         let bytes = bits as f64 / 8.0 * self.rows(spec) as f64 * spec.k as f64 * spec.products() as f64;
+        // Elements of 4 bits are transposed as bytes or as words of eight.
+        if spec.a.bits() == 4 {
+            return if self.along_k(spec) { bytes } else { tuning::WIDENING_TRANSPOSED * bytes };
+        }
         let is_odd = !self.along_k(spec) && self.piece(spec) == 1;
         if is_odd { tuning::PACKING_ODD * bytes } else { bytes }
     }

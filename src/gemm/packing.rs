@@ -92,7 +92,7 @@ impl Packing<'_> {
         if self.is_transposed {
             self.columns(s, spec)
         } else {
-            self.rows(s, spec)
+            self.rows(s, spec, self.vector(spec))
         }
         let [t, y, z, z0, z1, z2] = ["t", "y", "z", "z0", "z1", "z2"].map(|end| self.name(end));
         s.bind(&t, Axis::ThreadX);
@@ -143,9 +143,9 @@ impl Packing<'_> {
         );
     }
 
-    /// The loops of a kernel that packs row by row: a thread copies a vector of each of eight rows.
-    fn rows(&self, s: &mut Steps, spec: &GemmSpec) {
-        let ([count, length], vector) = (self.lines(spec), self.vector(spec));
+    /// The loops of a kernel that packs row by row: a thread copies a vector of each of eight rows. The loop over threads is `t`.
+    pub fn rows(&self, s: &mut Steps, spec: &GemmSpec, vector: i64) {
+        let [count, length] = self.lines(spec);
         // Threads that divide rows and their number read under one condition each. Short rows leave threads for more of them.
         let along = dividing(THREADS, vector, length).filter(|along| *along >= 8);
         let along =

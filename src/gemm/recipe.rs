@@ -107,7 +107,7 @@ impl Recipe {
     /// Whether another kernel packs an operand, or adds up parts of k.
     pub fn needs_workspace(&self) -> bool {
         let packs = match self {
-            Recipe::Wgmma(w) => w.routes.contains(&Source::Packed),
+            Recipe::Wgmma(w) => w.needs_packing(),
             Recipe::Mma(m) => m.routes.contains(&Source::Packed),
             Recipe::Pipelined(p) => p.routes.contains(&Route::Packed),
             Recipe::Wmma(_) | Recipe::WarpTiles(_) | Recipe::Tiles(_) | Recipe::Gemv(_) => false,
@@ -177,6 +177,10 @@ fn form(w: &Wgmma) -> &'static str {
     match (w.pingpong, w.swap_ab) {
         _ if w.promoted && w.cluster != [1, 1] => " with promoted sums in clusters",
         _ if w.promoted => " with promoted sums",
+        (false, SwapAb::Straight) if w.widened => ", widened",
+        (false, SwapAb::Swapped) if w.widened => ", widened, A and B swapped",
+        (true, SwapAb::Straight) if w.widened => ", widened, in ping-pong",
+        (true, SwapAb::Swapped) if w.widened => ", widened, in ping-pong, A and B swapped",
         (false, SwapAb::Straight) => "",
         (false, SwapAb::Swapped) => ", A and B swapped",
         (true, SwapAb::Straight) => " in ping-pong",

@@ -131,6 +131,9 @@ pub(super) const SIMT_SECTOR_ROWS: f64 = 0.34;
 /// left between two k steps. Of the fit.
 pub(super) const SIMT_LOADS: f64 = 2.02;
 pub(super) const SIMT_BUBBLE: f64 = 0.25;
+/// How many times the instructions count of ordinary code for 4-bit integers, which it takes out of bytes one by one. Eight products of s4 with 8
+/// rows or columns took 4.9 to 11 times as long on an H200 as was predicted without it (h200-2026-11-29/widened.jsonl).
+pub(super) const SIMT_NARROW: f64 = 7.0;
 /// How much longer warp tiles take than their cycles without this factor. Of the fit: of three products.
 pub(super) const WARP_TILES_SLOWER: f64 = 1.8;
 /// The share of the bytes from L2 that loads through registers reach: 24.4 of 61 a cycle. Of the fit.
@@ -192,6 +195,9 @@ pub(super) const TRANSPOSING_CYCLES: f64 = 62.0;
 /// How much longer MMAs by mma.sync take behind ldmatrix.trans of bytes. Set by hand: products of s8 took 1.25 to 1.8 times as long as without this
 /// factor on an H200, and four of five whose tiles it changed take less time (h200-2026-11-29/README.md).
 pub(super) const TRANSPOSED_BYTES_MMA: f64 = 1.4;
+/// How much longer a kernel takes that transposes 4-bit integers, or widens them across k, than its bytes take along k. By five products of s4 whose
+/// operand of 7 to 48 million elements runs across k, on an H200 (h200-2026-11-29/widened.jsonl): 3.3 to 6.5.
+pub(super) const WIDENING_TRANSPOSED: f64 = 4.2;
 /// The share of the cycles of shared memory that MMAs by mma.sync wait for where lanes load fragments element by element. Set by hand: of 49 products of
 /// f64 with two or more recorded tiles (h200-2026-11-29/sides.jsonl) the one of fewest cycles has 0.987 of the speed of the fastest with a share of 0.15
 /// or 0.25, 0.982 with none, 0.978 with 0.75.

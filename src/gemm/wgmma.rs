@@ -7,6 +7,7 @@
 //! Where tiles do not divide the GEMM, TMA loads fill in zeros, and elements beyond C are not stored. TMA needs rows aligned to 16
 //! bytes: a separate kernel packs other operands first, and threads store other rows of C. wgmma on bytes, bits and tf32 needs k-major operands:
 //! a separate kernel transposes the others, or one of them comes through registers (`registers`) and of bytes the other is transposed in shared memory (`transposed`).
+//! Kernels make bytes of 4-bit integers first (`widened`).
 
 mod cost;
 mod epilogue;
@@ -24,6 +25,7 @@ mod thin;
 mod transposed;
 mod unaligned;
 mod wide_epilogue;
+mod widened;
 
 pub use rungs::{RUNGS, Rung};
 
@@ -93,6 +95,8 @@ pub struct Wgmma {
     pub early_blocks: i64,
     /// Its blocks ask the second-level cache for A and B before they wait for the kernel in front.
     pub l2_prefetch: bool,
+    /// Whether kernels of their own make bytes of 4-bit integers first. All else is of a GEMM of bytes in NT.
+    pub widened: bool,
 }
 
 /// Which operand gives the rows of an instruction, of which it has 64, and which its columns, of which it has up to 256.
@@ -178,6 +182,7 @@ impl Wgmma {
         early_blocks: 0,
         promoted: false,
         l2_prefetch: false,
+        widened: false,
     };
 
     /// The tiles that suit a product; `None` where the chip has no wgmma, or the recipe no form for the product.
@@ -189,6 +194,9 @@ impl Wgmma {
     pub(super) fn candidates(spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         if spec.block_scales {
             return Wgmma::promoted_tiles(spec, target);
+        }
+        if let Some(bytes) = widened::of_bytes(spec) {
+            return Wgmma::widened_tiles(&bytes, target);
         }
         let thin = Wgmma::thin_tiles(spec, target);
         if spec.m < LEAST_SIDE || !Wgmma::suits(spec, target) {
@@ -364,7 +372,7 @@ impl Wgmma {
             blocks: self.blocks(spec),
             resident: self.resident(spec, target),
             cluster: if self.adds_in_cluster() { self.parts } else { self.cluster.iter().product() },
-            packs: self.routes.contains(&Source::Packed),
+            packs: self.needs_packing(),
         };
         // The kernels that add parts up have small blocks.
         let small = self.parts > 1 && !self.adds_in_cluster();
@@ -390,6 +398,8 @@ impl Wgmma {
             return self.promoted_steps(spec);
         }
         let mut s = Steps::new();
+        self.widen(&mut s, spec);
+        let spec = &self.multiplied(spec);
         self.pad(&mut s, spec);
         split_k(&mut s, self.parts, self.combine);
         self.nest(&mut s, spec);
@@ -531,8 +541,9 @@ impl Wgmma {
     /// What the tile of an operand is copied from.
     fn source(&self, spec: &GemmSpec, operand: Operand) -> String {
         let is_packed = self.routes[operand as usize] == Source::Packed;
+        let name = if self.widened { widened::name(operand) } else { operand.name() };
         // The packing kernel pads its operand.
-        source(operand.name(), !is_packed && self.padding(spec).pads_operand(operand), is_packed)
+        source(name, !is_packed && self.padding(spec).pads_operand(operand), is_packed)
     }
 
     /// Zeros around what tiles do not divide, and kernels that pack.

@@ -82,6 +82,7 @@ mod unaligned_loads;
 mod validate;
 mod warpgroup;
 mod wide_results;
+mod widened;
 mod wmma_fragments;
 
 // Never compiled here, where its symbols would stand in for the driver's: named so that it is formatted with the rest.

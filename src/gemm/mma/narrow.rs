@@ -123,9 +123,9 @@ impl Mma {
             (true, false) | (false, true) => {}
             (false, false) => packing.copy(s, names.whole.block(), false),
         }
-        match operand.along_k(spec) {
-            true => rows_alone(s, packing, spec, if wide { vector.min(16) } else { vector }),
-            false => packing.widen_and_transpose(s, spec, vector),
+        match wide {
+            true => packing.widen(s, spec),
+            false => rows_alone(s, packing, spec, vector),
         }
     }
 
@@ -146,6 +146,18 @@ fn vector(operand: Operand, spec: &GemmSpec) -> i64 {
 }
 
 impl Packing<'_> {
+    /// The kernel that makes bytes along k of 4-bit integers, row by row, or transposed.
+    pub(in crate::gemm) fn widen(self, s: &mut Steps, spec: &GemmSpec) {
+        let vector = vector(self.operand, spec);
+        match self.operand.along_k(spec) {
+            true => {
+                self.rows(s, spec, vector.min(16));
+                s.bind(&self.name("t"), Axis::ThreadX);
+            }
+            false => self.widen_and_transpose(s, spec, vector),
+        }
+    }
+
     /// The kernel that packs elements below a byte, padded, transposed or both, which need no unpacking.
     pub(in crate::gemm) fn kernel_of_bits(self, s: &mut Steps, spec: &GemmSpec, block: &str) {
         let (name, pads) = (self.operand.name(), self.padding.pads_operand(self.operand));

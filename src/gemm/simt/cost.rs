@@ -187,7 +187,8 @@ impl Tiles {
         };
         // A copy is a load and a store.
         let copied = 2.0 * self.copies(spec) / self.bk as f64;
-        (self.tm * self.tn) as f64 + Operand::BOTH.into_iter().map(side).sum::<f64>() + copied
+        let all = (self.tm * self.tn) as f64 + Operand::BOTH.into_iter().map(side).sum::<f64>() + copied;
+        if spec.a.bits() == 4 { tuning::SIMT_NARROW * all } else { all }
     }
 
     /// Copies of a thread into a stage of shared memory: of vectors, or of elements where these are transposed or not aligned.

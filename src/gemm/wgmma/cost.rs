@@ -384,7 +384,7 @@ impl Wgmma {
         let one = |operand: Operand| {
             let across = operand.other();
             let blocks = up(across.rows(spec), self.stage_tile()[across as usize] * self.cluster[across as usize]);
-            let bytes = bytes_read(spec, operand, self.routes[operand as usize], &target.device());
+            let bytes = bytes_read(spec, operand, self.read_from(operand), &target.device());
             bytes * (1.0 + tuning::READ_AGAIN * (1.0 - 1.0 / blocks as f64))
         };
         Operand::BOTH.into_iter().map(one).sum()
@@ -417,17 +417,21 @@ impl Wgmma {
 
     /// Cycles that the GEMM takes in these tiles, with the kernels that pack its operands.
     pub(in crate::gemm) fn cycles_with_packing(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        self.cycles(spec, target) + self.packing(spec, target)
+        let widening = self.widening(spec, target);
+        let spec = &self.multiplied(spec);
+        self.cycles(spec, target) + self.packing(spec, target) + widening
     }
 
     /// As [`Wgmma::cycles_with_packing`], with the bubbles and the epilogues that decide between ping-pong and cooperative warpgroups of
     /// persistent blocks, and the prologue that ping-pong has once.
     pub(in crate::gemm) fn compared_cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let widening = self.widening(spec, target);
+        let spec = &self.multiplied(spec);
         let own = self.cycles(spec, target);
         let own = if self.persistent { own.max(self.mma_cycles(spec, target)) } else { own };
         let prologue = if self.pingpong { tuning::WGMMA_PROLOGUE } else { 0.0 };
         let beyond = if self.is_half_beyond(spec) { tuning::WGMMA_BEYOND } else { 1.0 };
-        beyond * own + prologue + self.packing(spec, target)
+        beyond * own + prologue + self.packing(spec, target) + widening
     }
 
     /// Whether half of the tile lies beyond a C of few rows or columns.

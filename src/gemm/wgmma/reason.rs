@@ -11,6 +11,7 @@ impl Wgmma {
     /// memory and a thread of registers, what the cycles wait for, which other tiles would do as well, and how far behind the next
     /// best are.
     pub fn reason(&self, spec: &GemmSpec, target: &Target) -> String {
+        let spec = &self.multiplied(spec);
         let ([m, n], blocks) = (self.block, self.blocks(spec));
         let work = self.work(spec, target);
         let waves = blocks as f64 / (f64::from(processors(target)) * work.resident as f64);
