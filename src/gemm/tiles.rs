@@ -27,7 +27,8 @@ const WMMA_MOST: [i64; 2] = [64, 32];
 const MOST_RATIO: i64 = 2;
 
 /// The same of a warp's tile that has more columns than the most and fewer rows, or the other way round. With 16 x 80, 16 x 112 or 112 x 16 of
-/// tf32 and f64, 20 random products had 0.68 to 1.4 of the speed of powers of two on an H200.
+/// tf32 and f64, and 32 x 112 of tf32, 26 random products had 0.68 to 1.4 of the speed of powers of two on an H200, 0.99 at the geometric mean
+/// (h200-2026-11-29/sides.jsonl).
 const MOST_WARP_RATIO: i64 = 3;
 
 fn is_compact([m, n]: [i64; 2]) -> bool {
