@@ -43,7 +43,7 @@ impl Recipe {
     /// The tiles in words: `wgmma 128x256 in ping-pong`.
     pub fn name(&self) -> String {
         match self {
-            Recipe::Wgmma(w) => tiled("wgmma", w.block, w.parts, w.combine) + form(w) + held(w) + &sharing(w),
+            Recipe::Wgmma(w) => tiled("wgmma", w.block, w.parts, w.combine) + form(w) + loaded(w) + &sharing(w),
             Recipe::Mma(m) => tiled("mma", m.block, m.parts, m.combine),
             Recipe::Wmma(w) => tiled("wmma", w.block, 1, Combine::Kernel),
             Recipe::Pipelined(p) => p.name(),
@@ -177,10 +177,6 @@ fn form(w: &Wgmma) -> &'static str {
     match (w.pingpong, w.swap_ab) {
         _ if w.promoted && w.cluster != [1, 1] => " with promoted sums in clusters",
         _ if w.promoted => " with promoted sums",
-        (false, SwapAb::Straight) if w.widened => ", widened",
-        (false, SwapAb::Swapped) if w.widened => ", widened, A and B swapped",
-        (true, SwapAb::Straight) if w.widened => ", widened, in ping-pong",
-        (true, SwapAb::Swapped) if w.widened => ", widened, in ping-pong, A and B swapped",
         (false, SwapAb::Straight) => "",
         (false, SwapAb::Swapped) => ", A and B swapped",
         (true, SwapAb::Straight) => " in ping-pong",
@@ -188,9 +184,10 @@ fn form(w: &Wgmma) -> &'static str {
     }
 }
 
-/// The operand that comes through registers.
-fn held(w: &Wgmma) -> &'static str {
+/// What becomes of the operands first, or which one comes through registers.
+fn loaded(w: &Wgmma) -> &'static str {
     match (w.rows_in_registers, w.swap_ab) {
+        _ if w.widened => ", widened",
         (false, _) => "",
         (true, SwapAb::Straight) => ", A through registers",
         (true, SwapAb::Swapped) => ", B through registers",

@@ -7,7 +7,7 @@ pub(super) const FRAGMENT: i64 = 16;
 /// Sides of a block's tile by mma.sync: of more than 32, whole panels of 128 bytes of 16-bit elements in shared memory.
 const SIDES: [i64; 5] = [256, 128, 64, 32, 16];
 /// The sides with elements of 32 and 64 bits. A warp's tile is whole fragments, so not all of them go with all others. On an H200 90 products of f64
-/// whose tiles these change have 1.047 of the speed, 21 of tf32 1.031, and 26 of 8 and 16 bits, which keep the others, had 0.966
+/// whose tiles these change have 1.047 of the speed, 21 of tf32 1.031, and 26 of 8 and 16 bits, which keep powers of two, had 0.966
 /// (h200-2026-11-29/sides.jsonl).
 const FINE_SIDES: [i64; 9] = [256, 128, 112, 96, 80, 64, 48, 32, 16];
 /// Bits of the elements that have these.
@@ -46,7 +46,7 @@ pub(super) fn mma(most: [i64; 2], [m, n]: [i64; 2], bits: i64) -> Vec<([i64; 2],
     }
     let all = warp_tiles(&FINE_SIDES, is_wanted, most, LEAST_SIDE);
     let is_needed = |block: [i64; 2]| {
-        // A shorter side that has all of C is one with which a block moves no fewer bytes and multiplies less.
+        // With a shorter side that has all of C a block loads as many bytes and multiplies less.
         let shorter = |d: usize| FINE_SIDES.into_iter().filter(move |side| *side < block[d] && [m, n][d] <= *side);
         let with = |d: usize, side: i64| if d == 0 { [side, block[1]] } else { [block[0], side] };
         !(0..2).any(|d| shorter(d).any(|side| all.iter().any(|(other, _)| *other == with(d, side))))

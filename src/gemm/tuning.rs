@@ -195,8 +195,9 @@ pub(super) const TRANSPOSING_CYCLES: f64 = 62.0;
 /// How much longer MMAs by mma.sync take behind ldmatrix.trans of bytes. Set by hand: products of s8 took 1.25 to 1.8 times as long as without this
 /// factor on an H200, and four of five whose tiles it changed take less time (h200-2026-11-29/README.md).
 pub(super) const TRANSPOSED_BYTES_MMA: f64 = 1.4;
-/// How much longer a kernel takes that transposes 4-bit integers, or widens them across k, than its bytes take along k. By five products of s4 whose
-/// operand of 7 to 48 million elements runs across k, on an H200 (h200-2026-11-29/widened.jsonl): 3.3 to 6.5.
+/// How much longer a kernel takes that widens 4-bit integers across k, or transposes them, than its bytes take along k. Set by hand: of five products of
+/// s4 whose operand of 7 to 48 million elements runs across k, on an H200 (h200-2026-11-29/widened.jsonl), the times less what the model has for
+/// their GEMMs are 3.3 to 6.5 times as long. Kernels that transpose 4 bits as such were not measured.
 pub(super) const WIDENING_TRANSPOSED: f64 = 4.2;
 /// The share of the cycles of shared memory that MMAs by mma.sync wait for where lanes load fragments element by element. Set by hand: of 49 products of
 /// f64 with two or more recorded tiles (h200-2026-11-29/sides.jsonl) the one of fewest cycles has 0.987 of the speed of the fastest with a share of 0.15

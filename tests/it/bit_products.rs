@@ -1,9 +1,8 @@
 //! Products of single bits by the recipes for tensor cores: every chip that has their instructions, layouts whose bits a kernel of its
 //! own transposes, and sizes that no tile divides.
 
-use super::ptx::agrees;
+use super::ptx::{agrees, computes_and_assembles};
 use super::ptxas::{assemble, tools};
-use super::sample::drawn;
 use super::tensor::{lowered, right};
 use warploom::gemm::{Gemm, Kind, recommend};
 use warploom::lower::print;
@@ -41,11 +40,7 @@ fn recipes_multiply_bits_in_every_layout() {
             let schedule =
                 kind.schedule(&product(size, layout), &target).unwrap_or_else(|e| panic!("{kind:?} {size:?}: {e}"));
             assert_eq!(multiplies_by(&schedule), kind.name(), "{schedule}");
-            let kernels = right(&schedule);
-            assemble(&tools(), &kernels, &target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
-            if drawn(&format!("bits {kind:?} {target} {size:?}"), 2) {
-                agrees(&schedule, &kernels).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
-            }
+            computes_and_assembles(&schedule, &format!("bits {kind:?} {target} {size:?}"));
         }
     }
 }

@@ -6,7 +6,9 @@ mod mutants;
 
 use crate::copies;
 use crate::differential::{POLICIES, arguments, with_all};
+use crate::ptxas::{assemble, tools};
 use crate::sample::drawn;
+use crate::tensor::right;
 use warploom::error::Code;
 use warploom::kernel::Param;
 use warploom::lower::{Lowered, lower};
@@ -23,6 +25,15 @@ fn same(left: &[Array], right: &[Array]) -> Result<()> {
     match left.iter().zip(right).position(|(l, r)| l.bytes != r.bytes) {
         None => Ok(()),
         Some(n) => Err(Error::bug(Code::SimResult, format!("argument {n} differs between Lowered and PTX"))),
+    }
+}
+
+/// Runs a schedule on the simulator and assembles it without spill; one in two, drawn by `name`, also runs as PTX.
+pub fn computes_and_assembles(schedule: &Schedule, name: &str) {
+    let kernels = right(schedule);
+    assemble(&tools(), &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
+    if drawn(name, 2) {
+        agrees(schedule, &kernels).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
     }
 }
 

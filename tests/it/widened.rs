@@ -1,9 +1,6 @@
 //! Products of 4-bit integers by wgmma, which multiplies bytes: kernels that widen both operands, in every layout, and sizes that no tile divides.
 
-use super::ptx::agrees;
-use super::ptxas::{assemble, tools};
-use super::sample::drawn;
-use super::tensor::right;
+use super::ptx::computes_and_assembles;
 use warploom::gemm::{Gemm, Kind, recommend, recommend_without_workspace};
 use warploom::te::Layout;
 use warploom::{DType, Target};
@@ -21,11 +18,7 @@ fn widened_products_are_exact_in_every_layout() {
             let schedule = Kind::Wgmma.schedule(&gemm, &target).unwrap_or_else(|e| panic!("{dtype} {size:?}: {e}"));
             let text = schedule.to_string();
             assert!(text.contains("s32.s8.s8") && text.contains("A_wide") && text.contains("B_wide"), "{text}");
-            let kernels = right(&schedule);
-            assemble(&tools(), &kernels, &target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
-            if drawn(&format!("widened {dtype} {layout:?}"), 2) {
-                agrees(&schedule, &kernels).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
-            }
+            computes_and_assembles(&schedule, &format!("widened {dtype} {layout:?}"));
         }
     }
 }

@@ -15,9 +15,6 @@ use crate::te::GemmSpec;
 const REALIGNED_WORDS: f64 = 1.25;
 const REALIGNED_REGISTERS: i64 = 2;
 
-/// Bytes that a multiprocessor loads from shared memory in a cycle.
-const SHARED_BYTES: f64 = 128.0;
-
 impl Mma {
     /// Cycles of the cheapest tiles; `None` where there are none.
     pub(in crate::gemm) fn least_cycles(spec: &GemmSpec, target: &Target) -> Option<f64> {
@@ -44,7 +41,7 @@ impl Mma {
         let storing = copying / (self.warps[0] * self.warps[1]) as f64;
         let blocks = tiles.saturating_mul(self.parts).saturating_mul(spec.products());
         Work {
-            mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64 + self.loading_elements(spec),
+            mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64 + self.loading_elements(spec, target),
             issue: per_scheduler * unpack + copying / SCHEDULERS as f64,
             // Tiles on their way through registers are loaded during the products of the stage before, and stored after them.
             latency: if self.asynchronous { lone } else { lone.max(self.loading(spec, target, blocks)) + storing },
@@ -83,10 +80,11 @@ impl Mma {
     }
 
     /// Cycles of a k iteration in which MMAs wait for shared memory, where lanes load fragments element by element.
-    fn loading_elements(&self, spec: &GemmSpec) -> f64 {
+    fn loading_elements(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let by_element = Operand::BOTH.into_iter().filter(|operand| !self.loads_matrices(spec, *operand));
         let rows: i64 = by_element.map(|operand| self.warp()[operand as usize]).sum();
-        tuning::MMA_ELEMENT_LOADS * (self.threads() / LANES * rows * MMA_DEPTH) as f64 / SHARED_BYTES
+        let bytes = (self.threads() / LANES * rows * MMA_DEPTH) as f64;
+        tuning::MMA_ELEMENT_LOADS * bytes / f64::from(target.device().shared_bytes_per_cycle)
     }
 
     /// Cycles of a k iteration from the loads of a stage to its stores, for elements on their way through registers: the loads of all resident
