@@ -72,7 +72,18 @@ impl DeviceBuffer {
         DeviceBuffer { device, dtype, shape, address, bytes, foreign: Some(foreign), read_only }
     }
 
-    /// Whether another library owns the memory and forbids writing.
+    /// The memory's owner, where another library has allocated it: the buffer is then a view without one.
+    pub(super) fn take_foreign(&mut self) -> Option<Foreign> {
+        self.foreign.as_mut().map(|foreign| std::mem::replace(foreign, Foreign::Borrowed))
+    }
+
+    /// The same buffer, as one that must not be written: uploads and kernels that write it are refused.
+    pub fn read_only(mut self) -> DeviceBuffer {
+        self.read_only = true;
+        self
+    }
+
+    /// Whether the memory must not be written, by what another library or the caller says.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -190,8 +201,10 @@ impl DeviceBuffer {
 
 impl Drop for DeviceBuffer {
     fn drop(&mut self) {
-        let owned = self.foreign.take().map_or(Owned::Memory(self.address), Owned::Foreign);
-        self.device.inner.release(owned);
+        match self.foreign.take() {
+            Some(Foreign::Borrowed) => {}
+            owner => self.device.inner.release(owner.map_or(Owned::Memory(self.address), Owned::Foreign)),
+        }
     }
 }
 

@@ -89,9 +89,10 @@ pub struct DLManagedTensorVersioned {
     pub dl_tensor: DLTensor,
 }
 
-/// A managed tensor that this side has to give back: once, by [`Foreign::give_back`].
+/// Who owns the memory of an array of another library: a managed tensor that this side has to give back, once, by [`Foreign::give_back`], or the caller.
 #[derive(Debug)]
 pub(super) enum Foreign {
+    Borrowed,
     Legacy(NonNull<DLManagedTensor>),
     Versioned(NonNull<DLManagedTensorVersioned>),
 }
@@ -107,6 +108,7 @@ impl Foreign {
         // SAFETY: the tensor lives until its deleter is called, which happens here alone: `self` is consumed.
         unsafe {
             match self {
+                Foreign::Borrowed => {}
                 Foreign::Legacy(tensor) => {
                     (&raw const (*tensor.as_ptr()).deleter)
                         .read()
@@ -163,6 +165,29 @@ impl DeviceBuffer {
         // SAFETY: the caller's tensor is as `dlpack.h` says.
         let read = unsafe { Array::read(&tensor.as_ref().dl_tensor, 0, device.info().ordinal) };
         imported(device, Foreign::Legacy(tensor), read)
+    }
+
+    /// A view of a device array that its owner keeps: nothing is given back, and the drop of the buffer waits for nothing.
+    ///
+    /// # Errors
+    /// Those of [`DeviceBuffer::from_dlpack`] but for the version.
+    ///
+    /// # Safety
+    /// The tensor must be as `dlpack.h` says, and its memory must stay as it is until the buffer is dropped and all work that uses it is done.
+    pub unsafe fn borrow_dlpack(device: &Device, tensor: &DLTensor) -> Result<DeviceBuffer> {
+        // SAFETY: the caller's tensor is as `dlpack.h` says.
+        imported(device, Foreign::Borrowed, unsafe { Array::read(tensor, 0, device.info().ordinal) })
+    }
+
+    /// Gives an array of another library back at once; a drop waits for the work on the device's stream first. The memory of an array of this
+    /// crate is freed as by a drop.
+    ///
+    /// # Safety
+    /// No work on the device's stream uses the array, and its library keeps the memory for the work on other streams that does.
+    pub unsafe fn give_back(mut self) {
+        if let Some(foreign) = self.take_foreign() {
+            foreign.give_back();
+        }
     }
 
     /// Hands the array to another library: whoever takes it calls its deleter once, which frees the memory when the work on the device's

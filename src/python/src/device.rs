@@ -7,60 +7,91 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_int, c_void};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use warploom::kernel::Arg;
-use warploom::runtime::dlpack::{
-    DLDataType, DLDevice, DLManagedTensorVersioned, DLPACK_READ_ONLY, DLPACK_VERSION, DLTensor,
-};
+use warploom::runtime::dlpack::{DLDataType, DLDevice, DLPACK_VERSION, DLPackVersion, DLTensor};
 use warploom::runtime::{DeviceBuffer, Program, RawStream};
 
 /// kDLCUDA and kDLCUDAManaged.
 const DEVICES: [i32; 2] = [2, 13];
 const CUDA: &str = "__cuda_array_interface__";
 
-/// The DLPack device of an array; none where it has no DLPack.
-fn dlpack_device(array: &Bound<'_, PyAny>) -> Option<(i32, i32)> {
-    array.call_method0("__dlpack_device__").ok()?.extract().ok()
+/// An array as it is given.
+pub enum Given {
+    /// What its library's exchange in C says. It has ordered nothing for another stream than its own.
+    Exchanged(Exchange, DLTensor),
+    /// An array with `__dlpack__`, and its DLPack device.
+    Tensor(i32, i32),
+    /// An array with `__cuda_array_interface__`, or none of a device.
+    Other(bool),
 }
 
-pub fn is_on_device(array: &Bound<'_, PyAny>) -> bool {
-    match dlpack_device(array) {
-        Some((kind, _)) => DEVICES.contains(&kind),
-        None => array.hasattr(CUDA).unwrap_or(false),
+impl Given {
+    pub fn of(array: &Bound<'_, PyAny>) -> Given {
+        if let Some((exchange, tensor)) =
+            Exchange::of(array).and_then(|exchange| Some((exchange, exchange.tensor(array)?)))
+        {
+            return Given::Exchanged(exchange, tensor);
+        }
+        let device = || array.call_method0("__dlpack_device__").ok()?.extract().ok();
+        device().map_or_else(
+            || Given::Other(array.hasattr(CUDA).unwrap_or(false)),
+            |(kind, number)| Given::Tensor(kind, number),
+        )
+    }
+
+    pub fn is_on_device(&self) -> bool {
+        match self {
+            Given::Exchanged(_, DLTensor { device, .. }) => DEVICES.contains(&device.device_type),
+            Given::Tensor(kind, _) => DEVICES.contains(kind),
+            Given::Other(has_interface) => *has_interface,
+        }
     }
 }
 
-/// An argument as it is given: the array itself, or what its interface says, with the number of the device that has the memory.
-enum Given<'a, 'py> {
+/// Where the memory of an array is known from, with the number of its device.
+enum Found<'a, 'py> {
+    Exchanged(DLTensor),
     Tensor(&'a Bound<'py, PyAny>),
     Interface(Described, i32),
 }
 
 /// Puts the kernels on the stream.
-pub fn launch(kernels: &Kernels, arrays: &[Bound<'_, PyAny>], stream: usize) -> PyResult<()> {
+pub fn launch(kernels: &Kernels, arrays: &[Bound<'_, PyAny>], given: Vec<Given>, stream: usize) -> PyResult<()> {
     let mut ordinal = None;
-    let mut given = Vec::new();
-    for (arg, array) in kernels.kernels.args.iter().zip(arrays) {
+    let mut all = Vec::with_capacity(arrays.len());
+    for ((arg, array), given) in kernels.kernels.args.iter().zip(arrays).zip(given) {
         let elsewhere = || PyTypeError::new_err(format!("argument {} is no device array as the others are", arg.name));
-        let (one, number) = match dlpack_device(array) {
-            Some((kind, _)) if !DEVICES.contains(&kind) => return Err(elsewhere()),
-            Some((_, number)) => (Given::Tensor(array), number),
-            None => {
+        if matches!(given, Given::Exchanged(..) | Given::Tensor(..)) && !given.is_on_device() {
+            return Err(elsewhere());
+        }
+        let (found, number) = match given {
+            // Elements below a byte may be padded to one, which only the other way says.
+            Given::Exchanged(exchange, tensor) if exchange.is_on(tensor.device, stream) && tensor.dtype.bits >= 8 => {
+                (Found::Exchanged(tensor), tensor.device.device_id)
+            }
+            Given::Exchanged(_, DLTensor { device: DLDevice { device_id: number, .. }, .. })
+            | Given::Tensor(_, number) => (Found::Tensor(array), number),
+            Given::Other(_) => {
                 let interface = described(array, CUDA).map_err(|_| elsewhere())?;
                 interface.check(arg)?;
                 let number = kernels.ordinal_of(interface.address as u64).map_err(|error| raised(&error))? as i32;
-                (Given::Interface(interface, number), number)
+                (Found::Interface(interface, number), number)
             }
         };
         ordinal.get_or_insert(number);
-        given.push(one);
+        all.push(found);
     }
     let program = kernels.on(ordinal.unwrap_or(0).max(0) as u32, stream).map_err(|error| raised(&error))?;
-    // The views are given back after the launch.
-    let views = program.args().iter().zip(given).map(|(arg, one)| match one {
-        Given::Tensor(array) => imported(&program, array, stream),
-        Given::Interface(interface, number) => viewed(&program, arg, &interface, number),
+    let views = program.args().iter().zip(all).map(|(arg, found)| match found {
+        // SAFETY: the library describes its own array, which the caller holds.
+        Found::Exchanged(tensor) => {
+            unsafe { DeviceBuffer::borrow_dlpack(program.device(), &tensor) }.map_err(|error| raised(&error))
+        }
+        Found::Tensor(array) => imported(&program, array, stream),
+        Found::Interface(interface, number) => viewed(&program, arg, &interface, number),
     });
     let views = views.collect::<PyResult<Vec<DeviceBuffer>>>()?;
     program.check(&views.iter().collect::<Vec<_>>()).map_err(|error| raised(&error))?;
@@ -68,52 +99,89 @@ pub fn launch(kernels: &Kernels, arrays: &[Bound<'_, PyAny>], stream: usize) -> 
     let stream: RawStream = std::ptr::with_exposed_provenance_mut(stream);
     // SAFETY: the caller names a stream of the device; the arrays are as large as their shapes say, which are those of the program, and
     // live as long as the caller holds them.
-    unsafe { program.launch_raw(stream, &addresses) }.map_err(|error| raised(&error))
+    let launched = unsafe { program.launch_raw(stream, &addresses) };
+    // A wait for the device's own stream would end the recording of a graph.
+    // SAFETY: the launch is the only work here, and it is on the caller's stream.
+    views.into_iter().for_each(|view| unsafe { view.give_back() });
+    launched.map_err(|error| raised(&error))
 }
 
-/// A tensor for what an interface describes, with the shape that it points to.
-struct Tensor {
-    tensor: DLManagedTensorVersioned,
-    shape: Vec<i64>,
+/// The table of functions by which a library describes its arrays in C (DLPack 1.3, DLPackExchangeAPI). The library keeps it for ever.
+#[derive(Clone, Copy)]
+pub struct Exchange(NonNull<Table>);
+
+#[repr(C)]
+struct Table {
+    version: DLPackVersion,
+    previous: *const c_void,
+    allocator: *const c_void,
+    from_object: *const c_void,
+    to_object: *const c_void,
+    tensor: Option<unsafe extern "C" fn(*mut ffi::PyObject, *mut DLTensor) -> c_int>,
+    stream: Option<unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> c_int>,
 }
 
-/// The deleter of [`viewed`]: the memory stays the caller's.
-unsafe extern "C" fn forget(tensor: *mut DLManagedTensorVersioned) {
-    // SAFETY: the context is the box that `viewed` has made; the deleter is called once.
-    drop(unsafe { Box::from_raw((*tensor).manager_ctx.cast::<Tensor>()) });
+impl Exchange {
+    /// The table of the library of an array, if it has one of this version.
+    fn of(array: &Bound<'_, PyAny>) -> Option<Exchange> {
+        let capsule = array.get_type().getattr(pyo3::intern!(array.py(), "__dlpack_c_exchange_api__")).ok()?;
+        // SAFETY: the interpreter lock is held. The version is the first field of every layout, and the rest is read only where the layout is this one.
+        unsafe {
+            let name = c"dlpack_exchange_api".as_ptr();
+            if ffi::PyCapsule_IsValid(capsule.as_ptr(), name) == 0 {
+                return None;
+            }
+            let table: NonNull<Table> = NonNull::new(ffi::PyCapsule_GetPointer(capsule.as_ptr(), name))?.cast();
+            let version = (&raw const (*table.as_ptr()).version).read();
+            (version.major == DLPACK_VERSION.major).then_some(Exchange(table))
+        }
+    }
+
+    /// What the library says of an array, which keeps the shape and the strides.
+    fn tensor(self, array: &Bound<'_, PyAny>) -> Option<DLTensor> {
+        let mut tensor = MaybeUninit::<DLTensor>::uninit();
+        // SAFETY: the array is of the type that has the table, and the function fills the tensor where it returns 0.
+        unsafe {
+            if self.0.as_ref().tensor?(array.as_ptr(), tensor.as_mut_ptr()) == 0 {
+                return Some(tensor.assume_init());
+            }
+            // Whoever asks `__dlpack__` next gets the reason.
+            ffi::PyErr_Clear();
+        }
+        None
+    }
+
+    /// Whether the library's current stream on a device is this one: it has then ordered its work before what comes next there.
+    fn is_on(self, device: DLDevice, stream: usize) -> bool {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the function stores a stream, which is compared alone.
+        let code =
+            unsafe { self.0.as_ref().stream.map(|of| of(device.device_type, device.device_id, &raw mut current)) };
+        if code.is_some_and(|code| code != 0) {
+            // SAFETY: the interpreter lock is held.
+            unsafe { ffi::PyErr_Clear() };
+        }
+        code == Some(0) && current.addr() == stream
+    }
 }
 
-/// A view of what an interface describes, as one of DLPack. Its type has been compared with the argument's: numpy has fewer types.
+/// A view of what an interface describes. Its type has been compared with the argument's: numpy has fewer types.
 fn viewed(program: &Program, arg: &Arg, interface: &Described, number: i32) -> PyResult<DeviceBuffer> {
     // Elements below a byte are given as the bytes that hold them, in any shape.
-    let shape =
+    let mut shape =
         if arg.dtype.bits() < 8 { arg.shape.clone() } else { interface.shape.iter().map(|n| *n as i64).collect() };
-    let made = Box::leak(Box::new(Tensor {
-        tensor: DLManagedTensorVersioned {
-            version: DLPACK_VERSION,
-            manager_ctx: std::ptr::null_mut(),
-            deleter: Some(forget),
-            flags: if interface.read_only { DLPACK_READ_ONLY } else { 0 },
-            dl_tensor: DLTensor {
-                data: std::ptr::with_exposed_provenance_mut(interface.address),
-                device: DLDevice { device_type: DEVICES[0], device_id: number },
-                ndim: shape.len() as i32,
-                dtype: DLDataType::of(arg.dtype),
-                shape: std::ptr::null_mut(),
-                strides: std::ptr::null_mut(),
-                byte_offset: 0,
-            },
-        },
-        shape,
-    }));
-    made.tensor.dl_tensor.shape = made.shape.as_mut_ptr();
-    let context: *mut Tensor = made;
-    // SAFETY: the box lives until its deleter is called, once, which gives it back.
-    let imported = unsafe {
-        (*context).tensor.manager_ctx = context.cast();
-        DeviceBuffer::from_dlpack(program.device(), NonNull::from(&mut (*context).tensor))
+    let tensor = DLTensor {
+        data: std::ptr::with_exposed_provenance_mut(interface.address),
+        device: DLDevice { device_type: DEVICES[0], device_id: number },
+        ndim: shape.len() as i32,
+        dtype: DLDataType::of(arg.dtype),
+        shape: shape.as_mut_ptr(),
+        strides: std::ptr::null_mut(),
+        byte_offset: 0,
     };
-    imported.map_err(|error| raised(&error))
+    // SAFETY: the shape lives as long as it is read; the caller holds the array.
+    let view = unsafe { DeviceBuffer::borrow_dlpack(program.device(), &tensor) }.map_err(|error| raised(&error))?;
+    Ok(if interface.read_only { view.read_only() } else { view })
 }
 
 /// A view of an array that its library has made ready for the stream.
@@ -144,7 +212,7 @@ fn imported(program: &Program, array: &Bound<'_, PyAny>, stream: usize) -> PyRes
 }
 
 /// The tensor of a capsule of this name, which is renamed: whoever consumes a capsule does that.
-fn taken(capsule: &Bound<'_, PyAny>, name: &CStr, used: &'static CStr) -> Option<NonNull<std::ffi::c_void>> {
+fn taken(capsule: &Bound<'_, PyAny>, name: &CStr, used: &'static CStr) -> Option<NonNull<c_void>> {
     // SAFETY: the interpreter lock is held; the new name lives for ever.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule.as_ptr(), name.as_ptr()) == 0 {

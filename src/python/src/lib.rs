@@ -5,14 +5,15 @@ mod device;
 mod error;
 mod host;
 
+use device::Given;
 use error::raised;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use warploom::{DType, Gemm, Schedule};
 use warploom::kernel::Access;
 use warploom::runtime::Program;
+use warploom::{DType, Gemm, Schedule};
 
 /// Compiled kernels. A call takes the arguments of the program, in order: numpy arrays run on the simulator, device arrays (of PyTorch, CuPy
 /// or any library with `__dlpack__` or `__cuda_array_interface__`) on their device, on `stream`. Outputs are written in place.
@@ -73,8 +74,9 @@ impl Kernels {
                 format!("{} takes {}, and {} arrays were given", self.kernels.name, names.join(", "), arrays.len());
             return Err(pyo3::exceptions::PyTypeError::new_err(message));
         }
-        if arrays.iter().any(device::is_on_device) {
-            device::launch(self, &arrays, stream)
+        let given: Vec<Given> = arrays.iter().map(Given::of).collect();
+        if given.iter().any(Given::is_on_device) {
+            device::launch(self, &arrays, given, stream)
         } else {
             host::simulate(&self.kernels, &arrays)
         }

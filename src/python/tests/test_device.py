@@ -21,7 +21,7 @@ except (OSError, AttributeError):
 
 VEC_ADD = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x\n"
 NEW_CAPSULE = c.pythonapi.PyCapsule_New
-NEW_CAPSULE.restype, NEW_CAPSULE.argtypes = c.py_object, [c.c_void_p, c.c_char_p, c.c_void_p]
+NEW_CAPSULE.restype, NEW_CAPSULE.argtypes = c.py_object, [c.c_void_p, c.c_void_p, c.c_void_p]
 
 
 class DLTensor(c.Structure):
@@ -103,6 +103,40 @@ class Tensor:
         self.deleted += 1
 
 
+TO_TENSOR = c.CFUNCTYPE(c.c_int, c.py_object, c.POINTER(DLTensor))
+STREAM = c.CFUNCTYPE(c.c_int, c.c_int32, c.c_int32, c.POINTER(c.c_void_p))
+
+
+class Table(c.Structure):
+    """DLPackExchangeAPI."""
+
+    _fields_ = [("version", c.c_uint32 * 2), ("unused", c.c_void_p * 4), ("tensor", TO_TENSOR), ("stream", STREAM)]
+
+
+class Exchanged(Tensor):
+    """The same from a library that describes its arrays in C."""
+
+    current, shape = 0, (c.c_int64 * 1)(1024)
+
+    @TO_TENSOR
+    @staticmethod
+    def tensor(array, out):
+        out[0] = DLTensor(array.address, (2, array.device), 1, 2, array.bits, 1, Exchanged.shape, None, 0)
+        return 0
+
+    @STREAM
+    @staticmethod
+    def stream(_kind, _number, out):
+        out[0] = Exchanged.current
+        return 0
+
+
+# A capsule keeps the address of its name.
+NAME = c.create_string_buffer(b"dlpack_exchange_api")
+EXCHANGE = Table((1, 3), (None,) * 4, Exchanged.tensor, Exchanged.stream)
+Exchanged.__dlpack_c_exchange_api__ = NEW_CAPSULE(c.addressof(EXCHANGE), c.addressof(NAME), None)
+
+
 @unittest.skipIf(CUDA is None, "libcuda.so.1 is not the driver of the tests")
 class OnDevice(unittest.TestCase):
     @classmethod
@@ -128,9 +162,27 @@ class OnDevice(unittest.TestCase):
         for tensor in self.sums(Tensor):
             # The legacy default stream is 1 in the protocol; the capsule's tensor is given back once.
             self.assertEqual((tensor.streams, tensor.deleted), ([1], 1))
-        launches = [line for line in journal() if line.startswith("cuLaunchKernel")]
+        lines = journal()
+        launches = [line for line in lines if line.startswith("cuLaunchKernel")]
         self.assertEqual(len(launches), 1)
         self.assertIn("stream default", launches[0])
+        self.assertNotIn("Synchronize", "".join(lines[:lines.index(launches[0])] + lines[lines.index(launches[0]) + 1:-1]))
+
+    def test_arrays_described_in_c_are_launched_on_the_current_stream_of_their_library(self):
+        for current, streams in [(0, []), (64, [1])]:
+            # Of another stream the library has to order its work first, as `__dlpack__` does.
+            Exchanged.current = current
+            for tensor in self.sums(Exchanged):
+                self.assertEqual((tensor.streams, tensor.deleted), (streams, len(streams)))
+        Exchanged.current = 0
+        with self.assertRaises(warploom.Error) as caught:
+            self.kernels(Exchanged(0), Exchanged(0, bits=64), Exchanged(0))
+        self.assertEqual(caught.exception.code, "launch.dtype")
+        with self.assertRaises(warploom.Error) as caught:
+            self.kernels(Exchanged(0), Tensor(0, device=1), Exchanged(0))
+        self.assertEqual(caught.exception.code, "dlpack.device")
+        with self.assertRaises(TypeError):
+            self.kernels(Exchanged(0), Interface(0), self.numbers)
 
     def test_arrays_by_their_interface_are_launched_on(self):
         self.sums(Interface)

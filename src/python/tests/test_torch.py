@@ -30,6 +30,23 @@ class Torch(unittest.TestCase):
             torch.cuda.synchronize()
             self.assertTrue(torch.equal(c, (a.float() @ b.float()).to(dtype)))
 
+    def test_a_graph_records_launches(self):
+        a, b = self.product(torch.float16)
+        c = torch.empty(256, 256, device="cuda", dtype=torch.float16)
+        kernels = warploom.gemm(256, 256, 256, target=self.target)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            kernels(a, b, c, stream=stream.cuda_stream)
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            kernels(a, b, c, stream=stream.cuda_stream)
+        a.copy_(a.flip(0))
+        c.zero_()
+        graph.replay()
+        torch.cuda.synchronize()
+        self.assertTrue(torch.equal(c, a @ b))
+
     def test_another_stream_and_a_wrong_tensor(self):
         a, b = self.product(torch.float16)
         c = torch.empty(256, 256, device="cuda", dtype=torch.float16)

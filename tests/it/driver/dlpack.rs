@@ -232,6 +232,32 @@ fn the_older_structure_is_taken_and_may_have_no_deleter() {
 }
 
 #[test]
+fn an_array_is_given_back_at_once_or_borrowed() {
+    alone("", |driver| {
+        let device = Device::open(0).unwrap();
+        let tensor = legacy(Box::leak(Box::new([8])), Some(delete_legacy));
+        // SAFETY: nothing accesses the memory.
+        let view = unsafe { DeviceBuffer::from_dlpack_legacy(&device, tensor) }.unwrap();
+        driver.journal();
+        // SAFETY: as above.
+        unsafe { view.give_back() };
+        assert_eq!((deleted(), driver.journal().len()), (vec![-1.0], 0));
+        let mut shape = [8];
+        // SAFETY: as above.
+        let borrowed = unsafe { DeviceBuffer::borrow_dlpack(&device, &described(0x1000, shape.as_mut_ptr())) }.unwrap();
+        assert_eq!((borrowed.shape(), borrowed.address(), borrowed.is_read_only()), (&[8][..], 0x1000, false));
+        let borrowed = borrowed.read_only();
+        assert_eq!(borrowed.poison().unwrap_err().code(), Code::DlpackReadOnly);
+        drop(borrowed);
+        assert_eq!((deleted().len(), driver.journal().len()), (0, 0));
+        let own = device.alloc(warploom::DType::F32, &[8]).unwrap();
+        // SAFETY: as above.
+        unsafe { own.give_back() };
+        assert!(driver.journal().iter().any(|line| line.starts_with("cuMemFree")));
+    });
+}
+
+#[test]
 fn a_recording_and_a_fault_change_nothing_of_who_frees() {
     alone("", |mock| {
         mock.executor(sum);
