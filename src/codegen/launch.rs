@@ -26,8 +26,12 @@ impl<'c> Body<'c, '_, '_> {
             let Some(value) = self.function.get_nth_param(at as u32) else {
                 return Err(bug(format!("the kernel has no parameter {at}")));
             };
-            let extent = u32::try_from(size.extent()).map_err(|_| bug("a dynamic size has no 32-bit extent"))?;
-            self.introduce(size.var, value.into_int_value(), extent, 0);
+            if u32::try_from(size.extent()).is_err() {
+                return Err(bug("a dynamic size has no 32-bit extent"));
+            }
+            let low = size.size.low.div_euclid(size.size.by) + i64::from(size.size.low % size.size.by != 0);
+            let number = Number { value: value.into_int_value(), range: (low.into(), i128::from(size.extent()) - 1) };
+            self.variables.insert(size.var, Variable { number, depth: 0 });
         }
         for axis in &kernel.launch {
             if axis.extent <= 1 {

@@ -19,6 +19,8 @@ use inkwell::values::{InstructionOpcode, ValueKind};
 
 /// The bits of an address that a descriptor holds, in units of 16 bytes (PTX ISA, "matrix-descriptor-encode").
 const ADDRESS: i64 = 0x3_ffff;
+/// The unit of addresses in a descriptor, in bytes.
+const CHUNK: i64 = 16;
 
 /// The number of a swizzle in a descriptor (PTX ISA, "Matrix Descriptor Format": bits 62 and 63).
 fn mode(swizzle: u32) -> i64 {
@@ -216,23 +218,18 @@ impl<'c> Body<'c, '_, '_> {
         if constant % 16 != 0 {
             return Err(bug("a tile that begins between two chunks of 16 bytes"));
         }
-        let rest = Affine { constant: 0, ..sum };
-        // A tile begins with a chunk, so what varies of it are whole bytes.
-        let (rest, size) = match bits < 8 {
-            true => (divided(&rest, 8 / bits).ok_or_else(|| bug("a tile that begins within a byte"))?, 1),
-            false => (rest, bits / 8),
-        };
-        let rest = self.emit_sum(&rest)?;
-        let bytes = self.b.exact(InstructionOpcode::Mul, self.widened(rest, 32)?, self.b.int(32, size), true)?;
+        // A tile begins with a chunk, so what varies of it are whole chunks, which are added to the descriptor of the buffer.
+        let rest = divided(&Affine { constant: 0, ..sum }, 8 * CHUNK / bits);
+        let chunks = self.emit_sum(&rest.ok_or_else(|| bug("a tile that begins between two chunks of 16 bytes"))?)?;
         let mut base = self.b.short_address(base)?;
         if self.kernel.cluster() > 1 {
             // In a cluster the address has the block's rank above its 24 bits, where the descriptor has its offsets.
             base = self.b.binary(InstructionOpcode::And, base, self.b.int(32, ADDRESS).into())?;
         }
-        let address = self.b.binary(InstructionOpcode::Add, base, bytes.into())?;
-        let chunk = self.b.binary(InstructionOpcode::LShr, address, self.b.int(32, 4).into())?;
+        let first = self.b.binary(InstructionOpcode::LShr, base, self.b.int(32, 4).into())?;
         let leading = self.b.int(32, i64::from(d.leading >> 4) << 16).into();
-        let low = self.b.binary(InstructionOpcode::Or, chunk, leading)?;
+        let first = self.b.binary(InstructionOpcode::Or, first, leading)?;
+        let low = self.b.binary(InstructionOpcode::Add, first, self.widened(chunks, 32)?.into())?;
         if d.adds_constant {
             return Ok((low, Some(constant / 16)));
         }

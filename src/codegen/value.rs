@@ -50,6 +50,7 @@ impl<'c> Builder<'c, '_> {
         let (int, float) = match literal {
             Literal::Int(v) => (v, v as f64),
             Literal::Float(v) => (v as i64, v),
+            Literal::Any => (0, 0.0),
         };
         match self.element(dtype)? {
             Type::FloatType(t) => Ok(t.const_float(rounded(dtype, float)).into()),

@@ -306,6 +306,19 @@ pub enum Literal {
     Int(i64),
     /// For floating-point types.
     Float(f64),
+    /// Any value: nothing that leaves the program depends on which.
+    Any,
+}
+
+impl Literal {
+    /// The number; a zero where it is any.
+    pub fn number(self) -> f64 {
+        match self {
+            Literal::Int(v) => v as f64,
+            Literal::Float(v) => v,
+            Literal::Any => 0.0,
+        }
+    }
 }
 
 /// The binary operations on data.
@@ -427,14 +440,20 @@ impl Expr {
         Expr::Const(dtype, literal)
     }
 
-    /// Whether it is the constant zero, or a vector of it; a negative zero is not.
+    /// Whether it is the constant zero, or one of any value, or a vector of it; a negative zero is not.
     pub fn is_zero(&self) -> bool {
         match self {
             Expr::Const(_, Literal::Int(v)) => *v == 0,
             Expr::Const(_, Literal::Float(v)) => v.to_bits() == 0,
+            Expr::Const(_, Literal::Any) => true,
             Expr::Splat(_, one) => one.is_zero(),
             _ => false,
         }
+    }
+
+    /// Whether it stands for any value.
+    pub fn is_any(&self) -> bool {
+        matches!(self, Expr::Const(_, Literal::Any))
     }
 
     /// The condition and the value, if it is a value where the condition holds and else zero.

@@ -32,6 +32,7 @@ pub(crate) fn literal(literal: Literal) -> u32 {
         // The remainder is exact, also of values far beyond 2^64.
         Literal::Float(v) if v.fract() == 0.0 => (v % 4294967296.0) as i64 as u32,
         Literal::Float(v) => hash(0x11, v.to_bits(), 0),
+        Literal::Any => hash(0x12, 0, 0),
     }
 }
 

@@ -130,8 +130,8 @@ pub fn stores(body: &[Stmt]) -> Option<Vec<&Store>> {
 pub fn neutral(op: BinOp, init: &Expr) -> bool {
     let Expr::Const(_, literal) = init else { return false };
     let value = match literal {
-        Literal::Int(i) => *i as f64,
-        Literal::Float(f) => *f,
+        Literal::Any => return false,
+        literal => literal.number(),
     };
     match op {
         BinOp::Add => value == 0.0,

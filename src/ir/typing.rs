@@ -113,12 +113,13 @@ pub fn integer_range(dtype: DType) -> Option<(i64, i64)> {
 fn literal_type(dtype: DType, literal: Literal) -> Result<DType> {
     let fits = match (literal, integer_range(dtype)) {
         (Literal::Int(v), Some((low, high))) => (low..=high).contains(&v),
-        (Literal::Float(_), None) => true,
+        (Literal::Float(_), None) | (Literal::Any, _) => true,
         _ => false,
     };
     let text = match literal {
         Literal::Int(v) => v.to_string(),
         Literal::Float(v) => format!("{v:?}"),
+        Literal::Any => "any".to_string(),
     };
     fits.then_some(dtype)
         .ok_or_else(|| Error::input(Code::TypeLiteral, format!("{text} is not a value of type {dtype}")))

@@ -8,7 +8,7 @@ use super::pair::{self, Pair};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
-use crate::ir::{BinOp, BufferId, Expr, Index, Literal, Var, layout};
+use crate::ir::{BinOp, BufferId, Expr, Index, Var, layout};
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -340,10 +340,7 @@ impl<'p, 'a> Evaluator<'p, 'a> {
         let n = at.length;
         Ok(match e {
             Expr::Const(dtype, literal) => {
-                let v = match literal {
-                    Literal::Int(v) => *v as f64,
-                    Literal::Float(v) => *v,
-                };
+                let v = literal.number();
                 let mut rounded = Array::zeros(*dtype, &[1])?;
                 rounded.set(0, v);
                 Row::same(*dtype, n, rounded.get(0))

@@ -7,7 +7,7 @@ use super::pair::{self, Pair};
 use crate::array::Array;
 use crate::dtype::DType;
 use crate::ir::reducer::TupleReducer;
-use crate::ir::{BufferId, Expr, Literal};
+use crate::ir::{BufferId, Expr};
 
 /// A value and its type.
 type Typed = (DType, Pair);
@@ -53,10 +53,7 @@ fn value(e: &Expr, numbers: &[Typed]) -> Typed {
     let nothing = (DType::F32, (f64::NAN, 0.0));
     match e {
         Expr::Const(dtype, literal) => {
-            let v = match literal {
-                Literal::Int(v) => *v as f64,
-                Literal::Float(v) => *v,
-            };
+            let v = literal.number();
             let Ok(mut rounded) = Array::zeros(*dtype, &[1]) else { return nothing };
             rounded.set(0, v);
             (*dtype, (rounded.get(0), 0.0))

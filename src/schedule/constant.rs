@@ -28,6 +28,7 @@ pub fn number(literal: Literal) -> Known {
     match literal {
         Literal::Int(v) => Some(v as f64),
         Literal::Float(v) => (!v.is_nan()).then_some(v),
+        Literal::Any => None,
     }
 }
 

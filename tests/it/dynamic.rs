@@ -130,6 +130,28 @@ fn candidates_are_right_for_every_number_of_rows() {
     }
 }
 
+/// TMA takes long for rows beyond the end of an array. A box that would begin there has the first rows of the array.
+#[test]
+fn boxes_beyond_a_dynamic_size_begin_at_the_first_rows() {
+    for (dtype, size) in [(DType::F16, [128, 64, 192]), (DType::S8, [96, 64, 256])] {
+        let gemm = Gemm::new(size[0], size[1], size[2]).of(dtype).layout(Layout::NT).rows_from(1);
+        let all = candidates(&gemm, &Target::sm_90a()).unwrap();
+        // Eight boxes at most of a tile of 64 rows and more.
+        let divided = |schedule: &Schedule| {
+            let lowered = lower::lower(&schedule.scheduled().unwrap(), &schedule.target).ok()?;
+            let kernel = &lowered.kernels[0];
+            let rows = kernel.maps.iter().find(|map| map.dynamic.is_some())?.tile[0];
+            let body = warploom::ir::print::stmts(&kernel.func, &kernel.func.body);
+            body.contains(&format!("% ((M + {}) // {rows}*{rows})", rows - 1)).then_some(rows)
+        };
+        let found = all.into_iter().find_map(|(name, schedule)| Some((name, divided(&schedule)?, schedule)));
+        let (name, rows, schedule) = found.unwrap();
+        println!("{name}: boxes of {rows}");
+        assert!(rows % 8 == 0 && rows <= 16, "{name}: boxes of {rows}");
+        right(&schedule, &[1, 15, 16, 17, 50, size[0] - 1, size[0]]);
+    }
+}
+
 /// Where the largest size has more tiles than multiprocessors, blocks stay and walk the tiles that the launch's size has.
 #[test]
 fn blocks_that_stay_walk_the_tiles_of_every_size() {

@@ -274,6 +274,7 @@ impl Printer<'_> {
             // Debug prints the shortest text that parses back, always with a point or an exponent.
             Literal::Float(v) if v.is_nan() => ("nan".to_string(), false),
             Literal::Float(v) => (format!("{v:?}"), v.is_sign_negative()),
+            Literal::Any => ("any".to_string(), false),
         };
         match expected {
             Some(t) if t == dtype => self.at(if negative { UNARY } else { LITERAL }, place, |p| p.put(&text)),

@@ -87,10 +87,7 @@ impl Number for f64 {
     }
 
     fn literal(literal: Literal) -> f64 {
-        match literal {
-            Literal::Int(v) => v as f64,
-            Literal::Float(v) => v,
-        }
+        literal.number()
     }
 
     fn bin(op: BinOp, dtype: DType, a: f64, b: f64) -> f64 {

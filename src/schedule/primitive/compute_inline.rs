@@ -117,12 +117,15 @@ fn check_readers(refusal: Refusal, func: &Func, block: &Block, output: BufferId)
     Ok(())
 }
 
-/// A choice within a choice whose other sides are the same is one choice.
+/// A choice within a choice whose other sides are the same is one choice: any value is the same as another one.
 fn joined(value: Expr) -> Expr {
     let Expr::Select(outer, inner, other) = value else { return value };
     match (*outer, *inner) {
-        (Expr::Cond(a), Expr::Select(b, chosen, same)) if same == other && matches!(*b, Expr::Cond(_)) => {
+        (Expr::Cond(a), Expr::Select(b, chosen, same))
+            if (same == other || same.is_any() || other.is_any()) && matches!(*b, Expr::Cond(_)) =>
+        {
             let both = if let Expr::Cond(b) = *b { a.and(*b) } else { *a };
+            let other = if other.is_any() { same } else { other };
             Expr::Select(Box::new(Expr::Cond(Box::new(both))), chosen, other)
         }
         (outer, inner) => Expr::Select(Box::new(outer), Box::new(inner), other),

@@ -2,7 +2,7 @@
 //!
 //! Each operand that such an iterator indexes is read through a new stage and buffer `OPERAND_pad` before the root's
 //! nest, which holds the operand where there is one (beyond what was read of it too, where a spatial iterator reaches what
-//! is written there) and the neutral element of BLOCK's operation elsewhere. Where a spatial iterator grows, BLOCK writes a
+//! is written there) and the neutral element of BLOCK's operation elsewhere; any value where spatial iterators alone grow. Where a spatial iterator grows, BLOCK writes a
 //! new buffer `OUTPUT_pad`, and a stage of that name behind the nest copies what belongs to the output. Stages come in the
 //! order in which BLOCK reads, the output's last, whether the domain grows or not; compute_inline takes them into the
 //! copies that read them, reverse_compute_inline the last one into the copy that writes it.
@@ -22,7 +22,7 @@ use super::{Applied, ParamKind, Parameter, Primitive};
 use crate::error::Result;
 use crate::ir::region::Range;
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Buffer, BufferId, Cond, Expr, Func, Index, Scope, Stmt, Store, visit};
+use crate::ir::{Buffer, BufferId, Cond, Expr, Func, Index, IterKind, Literal, Scope, Stmt, Store, visit};
 use crate::schedule::copy::{self, Made};
 use crate::schedule::refusal::Refusal;
 use crate::schedule::{Args, find};
@@ -32,7 +32,7 @@ use check::{Access, Check, Dim, Grown, Plan};
 pub static PRIMITIVE: Primitive = Primitive {
     name: "pad",
     about: "Extends domains to multiples: operands are read through padded buffers that hold the neutral element \
-            beyond their ends.",
+            beyond their ends, or any value where that reaches no result.",
     example: "gemm 100x64x64 f32 NN\n\
               target sm_80\n\
               pad C i=16",
@@ -130,9 +130,15 @@ fn add_buffer(func: &mut Func, access: &Access, made: &Made) -> BufferId {
     func.add_buffer(buffer)
 }
 
-/// The stage that reads an operand inside its old domain and stores `fill` (0 unless stated) beyond.
+/// The stage that reads an operand inside its old domain and stores `fill` (0 unless stated) beyond; any value where spatial iterators alone go
+/// beyond, of whose added iterations no result is kept.
 fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made: &Made) -> Stmt {
-    let fill = fill.unwrap_or_else(|| Expr::constant(func.buffer(read.buffer).dtype, 0.0));
+    let dtype = func.buffer(read.buffer).dtype;
+    let mut narrowed = read.dims.iter().filter(|dim| dim.grown.is_some() || dim.read != dim.range);
+    let fill = match narrowed.all(|dim| dim.grown.is_some_and(|g| g.kind == IterKind::Spatial)) {
+        true => Expr::Const(dtype, Literal::Any),
+        false => fill.unwrap_or_else(|| Expr::constant(dtype, 0.0)),
+    };
     let dims = boxed(func, read, |g| (g.to, Index::Int(g.to)));
     let ends: Vec<i64> = dims.iter().map(|(_, extent)| extent.as_int().unwrap_or(i64::MAX)).collect();
     copy::over(func, made, &dims, &[], &|_| Vec::new(), |at| {
@@ -280,7 +286,7 @@ mod tests {
         // Further than what is written, and where other blocks write too, an end is an end.
         let further = "pad mma i=4 j=4 -> A_p B_p acc_p; compute_inline acc_p; pad out out_i=16 out_j=4 -> acc_q C_p";
         let text = steps("gemm 5x7x4 f16>f32>f16 NN", further);
-        assert!(text.contains("select(v0 < 5, acc_p[v0, v1], 0.0)\n"), "{text}");
+        assert!(text.contains("select(v0 < 5, acc_p[v0, v1], any)\n"), "{text}");
     }
 
     #[test]
@@ -302,7 +308,7 @@ mod tests {
             Y: output Y[i 7, j 3] f32 = select(i < 5, A[i, j + 2], 0)";
         let text = steps(shifted, "pad Y i=4");
         assert!(text.contains("for A_pad_1 in 0..3\n") && text.contains("v1 = A_pad_1 + 2"), "{text}");
-        assert!(text.contains("select(v0 < 5, A[v0, v1], 0.0)"), "{text}");
+        assert!(text.contains("select(v0 < 5, A[v0, v1], any)"), "{text}");
     }
 
     #[test]

@@ -73,6 +73,8 @@ pub struct CopyBox {
     pub loops: usize,
     /// Zeros may land where the program leaves the stage as it was.
     pub zeros: bool,
+    /// A load of any values where it goes beyond the array.
+    pub any: bool,
     /// The elements of the array, over the nest's loops.
     elements: Vec<Index>,
 }
@@ -146,6 +148,7 @@ impl CopyBox {
             indices: places,
             loops: 0,
             zeros: false,
+            any: matches!(&nest.store.value, Expr::Select(_, _, fill) if fill.is_any()),
             elements,
         };
         nest.loops.iter().rev().take(most).take_while(|l| found.take(l)).count();
@@ -297,7 +300,7 @@ impl CopyBox {
     }
 
     /// The dimension that the blocks of a cluster divide: the outermost one, whose parts lie one after the other in the stage.
-    fn divided(&self) -> Option<(usize, Along)> {
+    pub fn divided(&self) -> Option<(usize, Along)> {
         (0..self.tile.len() - 1).find_map(|d| Some((d, self.dims[d].filter(|_| self.tile[d] > 1)?)))
     }
 
