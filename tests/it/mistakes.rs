@@ -63,13 +63,23 @@ fn mistakes_in_the_worked_example_say_whose_they_are_and_what_to_try() {
 #[test]
 fn a_role_keeps_registers_that_the_others_have_too() {
     let text = std::fs::read_to_string("examples/worked_example.loom").unwrap();
-    let lowered = |regs: u32| {
-        let s = Schedule::parse(&text.replace("regs=40", &format!("regs={regs}"))).unwrap();
+    let lowered = |regs: u32, blocks: u32| {
+        let text = text.replace("regs=40", &format!("regs={regs}")) + &format!("\nlaunch tile min_blocks={blocks}\n");
+        let s = Schedule::parse(&text).unwrap();
         warploom::lower::lower(&s.scheduled().unwrap(), &s.target)
     };
-    // 384 threads have 168 each.
-    assert!(lowered(168).is_ok());
-    assert_eq!(lowered(176).unwrap_err().code(), Code::LowerRegisters);
+    // 384 threads have 168 each; where a multiprocessor has two blocks, 80. More than the block has would be waited for without an end.
+    for (blocks, regs) in [(1, 168), (2, 80)] {
+        assert!(lowered(regs, blocks).is_ok());
+        assert_eq!(lowered(regs + 8, blocks).unwrap_err().code(), Code::LowerRegisters);
+    }
+    let consumers = |blocks| {
+        lowered(24, blocks).unwrap().kernels[0].func.body.iter().find_map(|s| match s {
+            warploom::ir::Stmt::Role(r) if r.role.is_none() => r.regs,
+            _ => None,
+        })
+    };
+    assert_eq!([consumers(1), consumers(2)], [Some(240), Some(104)]);
 }
 
 #[test]

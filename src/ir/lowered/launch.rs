@@ -81,8 +81,8 @@ pub struct Derived {
     pub extent: i64,
 }
 
-/// The registers that each thread of a block of so many warps has at its start, where the block has a multiprocessor alone.
-pub(crate) fn registers_at_start(warps: u32) -> u32 {
-    let threads = warps.saturating_mul(LANES as u32).max(1);
+/// The registers that each thread of a block of so many warps has at its start, where so many blocks share a multiprocessor.
+pub(crate) fn registers_at_start(warps: u32, blocks: u32) -> u32 {
+    let threads = warps.saturating_mul(LANES as u32).saturating_mul(blocks).max(1);
     (REGISTERS / threads / 8 * 8).min(REGISTERS_PER_THREAD / 8 * 8)
 }

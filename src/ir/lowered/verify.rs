@@ -244,7 +244,7 @@ impl Check<'_> {
             };
             sum += warps * regs;
         }
-        let all = registers_at_start(self.warps) * self.warps;
+        let all = registers_at_start(self.warps, self.kernel.min_blocks.unwrap_or(1)) * self.warps;
         if sum > all {
             let message = format!("the roles ask for {sum} registers a lane of their warps, and the block has {all}");
             return Err(self.broken(message));

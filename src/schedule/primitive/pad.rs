@@ -2,8 +2,8 @@
 //!
 //! Each operand that such an iterator indexes is read through a new stage and buffer `OPERAND_pad` before the root's
 //! nest, which holds the operand where there is one (beyond what was read of it too, where a spatial iterator reaches what
-//! is written there) and the neutral element of BLOCK's operation elsewhere; any value where spatial iterators alone grow. Where a spatial iterator grows, BLOCK writes a
-//! new buffer `OUTPUT_pad`, and a stage of that name behind the nest copies what belongs to the output. Stages come in the
+//! is written there) and the neutral element of BLOCK's operation elsewhere; any value where spatial iterators alone grow.
+//! Where a spatial iterator grows, BLOCK writes a new buffer `OUTPUT_pad`, and a stage of that name behind the nest copies what belongs to the output. Stages come in the
 //! order in which BLOCK reads, the output's last, whether the domain grows or not; compute_inline takes them into the
 //! copies that read them, reverse_compute_inline the last one into the copy that writes it.
 //!

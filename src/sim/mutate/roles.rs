@@ -33,7 +33,9 @@ pub fn mutants(kernel: &LoweredKernel) -> Vec<(&'static str, String, LoweredKern
         }
         let Some(regs) = role.regs else { continue };
         let asks = |how: String| format!("the role of {} asks for {how}, not {regs}", named(role));
-        let rest = (registers_at_start(warps) * warps).saturating_sub(sum) / role.warps.max(1) / STEP;
+        let rest = (registers_at_start(warps, kernel.min_blocks.unwrap_or(1)) * warps).saturating_sub(sum)
+            / role.warps.max(1)
+            / STEP;
         for new in [regs + (rest + 1) * STEP, regs + 1] {
             let what = asks(format!("{new} registers a thread"));
             put("registers of a role", what, &[(n, RoleBody { regs: Some(new), ..role.clone() })]);

@@ -301,9 +301,9 @@ impl Pass<'_> {
         let columns = if swizzle > 0 { i64::from(swizzle) * 8 / bits } else { row };
         let tile: Vec<i64> = found.tile[..last].iter().copied().chain([columns]).collect();
         self.whole_bytes(found, env)?;
-        let around = self.around(found, env);
+        let wrapped = self.wrapped(found, env);
         let mut tile = tile;
-        if let Some((Rows { dim, rows, .. }, _)) = &around {
+        if let Some((Rows { dim, rows, .. }, _)) = &wrapped {
             tile[*dim] = *rows;
         }
         let map = self.map(nest, found, tile, swizzle)?;
@@ -311,7 +311,7 @@ impl Pass<'_> {
             true => Way::Store,
             false => Way::Load { full: Slot { barrier: u32::MAX, index: Index::Int(0) }, multicast: blocks },
         };
-        let pieces = around.as_ref().map_or(1, |(rows, _)| rows.pieces);
+        let pieces = wrapped.as_ref().map_or(1, |(rows, _)| rows.pieces);
         let copies = (0..row / columns * pieces).map(|copy| {
             let (panel, piece) = (copy / pieces, copy % pieces);
             let (mut coordinates, mut indices) = (found.coordinates.clone(), found.indices.clone());
@@ -319,7 +319,7 @@ impl Pass<'_> {
             if let Some(along) = found.dims[last] {
                 indices[along.dim] = indices[along.dim].clone() + panel * columns;
             }
-            if let Some((Rows { dim, along, rows, .. }, end)) = &around {
+            if let Some((Rows { dim, along, rows, .. }, end)) = &wrapped {
                 let first = coordinates[*dim].clone() + piece * rows;
                 coordinates[*dim] = simplify::simplify(&first.floormod(end.clone()), env);
                 indices[along.dim] = indices[along.dim].clone() + piece * rows * along.step;
@@ -332,7 +332,7 @@ impl Pass<'_> {
     /// The smaller boxes of a load whose rows may begin beyond a dynamic size, where any values may be, and the number of rows after which they
     /// are taken from the first one on again. TMA reads nothing beyond an array, and takes long for it: on an H200 72 rows in a box of 128 take
     /// 18.7 us for a GEMM that 125 take 12.2 us for. All blocks of the chip that read one row instead wait for each other just as long.
-    fn around(&self, found: &CopyBox, env: &Env) -> Option<(Rows, Index)> {
+    fn wrapped(&self, found: &CopyBox, env: &Env) -> Option<(Rows, Index)> {
         let (dim, along) = found.divided().filter(|_| found.any)?;
         let (view, extent) = (&found.view[dim], &self.func.buffer(found.global).shape[found.view[dim].of]);
         self.func.size_of(extent).filter(|_| view.low == 1)?;

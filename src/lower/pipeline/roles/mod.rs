@@ -142,7 +142,8 @@ fn join(kernel: &mut LoweredKernel, warps: u32, roles: &[RoleThreads], slices: V
         out.push(RoleBody { role: Some(threads.role), first, warps, regs, body });
         first = first.saturating_add(warps);
     }
-    set_registers(&mut out, first, &kernel.func.roles)?;
+    let blocks = kernel.min_blocks.unwrap_or(1);
+    set_registers(&mut out, registers_at_start(first, blocks) * first, &kernel.func.roles)?;
     kernel.func.body = out.into_iter().map(Stmt::Role).collect();
     kernel.launch.retain(|l| l.axis.is_block_level());
     let extent = first.saturating_mul(threads::LANES as u32);
@@ -201,8 +202,8 @@ fn renumbered(body: Vec<Stmt>, axes: &[LaunchAxis], thread: Var) -> Vec<Stmt> {
     visit::subst_body(body, &map)
 }
 
-/// Slices without `regs=` share the registers that the other slices leave.
-fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<()> {
+/// Slices without `regs=` share the registers that the other slices leave of those that lane 0 of all warps has.
+fn set_registers(slices: &mut [RoleBody], all: u32, roles: &[Role]) -> Result<()> {
     let name = |s: &RoleBody| match s.role.and_then(|id| roles.get(id.0 as usize)) {
         Some(role) => format!("role {}", role.name),
         None => "the consumer warps".to_string(),
@@ -218,7 +219,6 @@ fn set_registers(slices: &mut [RoleBody], warps: u32, roles: &[Role]) -> Result<
         return Err(about(Error::input(Code::LowerRegisters, message), part)
             .help("give each role and the consumer warps a multiple of 4 warps, or remove regs="));
     }
-    let all = registers_at_start(warps) * warps;
     let stated: u32 = slices.iter().filter_map(|s| s.regs.map(|n| n * s.warps)).sum();
     let others: u32 = slices.iter().filter(|s| s.regs.is_none()).map(|s| s.warps).sum();
     let left = all.saturating_sub(stated) / others.max(1) / 8 * 8;
