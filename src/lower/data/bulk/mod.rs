@@ -39,6 +39,9 @@ const SWIZZLED: i64 = 8;
 /// Boxes at most of a load whose rows may begin beyond the array.
 const MOST_PIECES: i64 = 8;
 
+/// Tiles of rows at most of a kernel whose loads have smaller boxes.
+const MOST_TILES: i64 = 8;
+
 /// Smaller boxes of a load: so many pieces of so many rows along a dimension of the box, one after the other in the stage.
 struct Rows {
     dim: usize,
@@ -336,6 +339,8 @@ impl Pass<'_> {
         let (dim, along) = found.divided().filter(|_| found.any)?;
         let (view, extent) = (&found.view[dim], &self.func.buffer(found.global).shape[found.view[dim].of]);
         self.func.size_of(extent).filter(|_| view.low == 1)?;
+        // Of more tiles the last one is a small part, and each box has a place in registers.
+        view.size().filter(|rows| *rows <= MOST_TILES * found.tile[dim])?;
         let last = found.coordinates[dim].clone() + (found.tile[dim] - 1);
         if simplify::prove(&Cond::lt(last, extent.clone()), env) {
             return None;
