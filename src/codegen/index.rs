@@ -252,7 +252,7 @@ impl<'c> Body<'c, '_, '_> {
                 let (one, none) = (self.b.int(bits, 1).into(), self.b.int(bits, 0).into());
                 return Ok(Number { value: self.b.select(once, one, none)?.into_int_value(), range });
             }
-            // A symbol that is subtracted at most once.
+            // The quotient is 0 or 1, so a comparison and a subtraction are enough.
             if op == IndexOp::FloorMod && b.constant().is_none() && a.range.1 < 2 * b.range.0 {
                 let once = self.b.compare_int(IntPredicate::UGE, x.into(), y.into())?;
                 let less = self.b.binary(InstructionOpcode::Sub, x.into(), y.into())?;

@@ -306,12 +306,12 @@ pub enum Literal {
     Int(i64),
     /// For floating-point types.
     Float(f64),
-    /// Any value: nothing that leaves the program depends on which.
+    /// An undefined value: no output of the program depends on it. The compiler may choose any.
     Any,
 }
 
 impl Literal {
-    /// The number; a zero where it is any.
+    /// The number; zero where it is undefined.
     pub fn number(self) -> f64 {
         match self {
             Literal::Int(v) => v as f64,
@@ -440,7 +440,7 @@ impl Expr {
         Expr::Const(dtype, literal)
     }
 
-    /// Whether it is the constant zero, or one of any value, or a vector of it; a negative zero is not.
+    /// Whether it is the constant zero, an undefined value, or a vector of it; a negative zero is not.
     pub fn is_zero(&self) -> bool {
         match self {
             Expr::Const(_, Literal::Int(v)) => *v == 0,
@@ -451,7 +451,7 @@ impl Expr {
         }
     }
 
-    /// Whether it stands for any value.
+    /// Whether it is an undefined value ([`Literal::Any`]).
     pub fn is_any(&self) -> bool {
         matches!(self, Expr::Const(_, Literal::Any))
     }

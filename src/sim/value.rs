@@ -117,7 +117,7 @@ fn int_range(dtype: DType) -> (i64, i64) {
     }
 }
 
-/// An integer that is any.
+/// The integer for an undefined value ([`Literal::Any`]).
 const ANY: i64 = 0x5b5b_5b5b_5b5b_5b5b;
 
 /// A literal as register bits, in real mode.
@@ -127,7 +127,7 @@ pub(super) fn literal(dtype: DType, literal: Literal) -> u64 {
         (NumberKind::F64, Literal::Int(v)) => (v as f64).to_bits(),
         (NumberKind::F32, Literal::Float(v)) => u64::from(round_f64(dtype, v).to_bits()),
         (NumberKind::F32, Literal::Int(v)) => u64::from(round_f64(dtype, v as f64).to_bits()),
-        // Whatever depends on it is seen in the result.
+        // A result that depends on an undefined value is wrong, so that a check finds it.
         (NumberKind::F64 | NumberKind::F32, Literal::Any) => self::literal(dtype, Literal::Float(f64::NAN)),
         (_, Literal::Any) => wrap(dtype, ANY) as u64,
         (_, Literal::Int(v)) => wrap(dtype, v) as u64,

@@ -2,9 +2,9 @@
 //!
 //! Each operand that such an iterator indexes is read through a new stage and buffer `OPERAND_pad` before the root's
 //! nest, which holds the operand where there is one (beyond what was read of it too, where a spatial iterator reaches what
-//! is written there) and the neutral element of BLOCK's operation elsewhere; any value where spatial iterators alone grow.
-//! Where a spatial iterator grows, BLOCK writes a new buffer `OUTPUT_pad`, and a stage of that name behind the nest copies what belongs to the output. Stages come in the
-//! order in which BLOCK reads, the output's last, whether the domain grows or not; compute_inline takes them into the
+//! is written there) and the neutral element of BLOCK's operation elsewhere; an undefined value (`any`) where
+//! spatial iterators alone grow. Where a spatial iterator grows, BLOCK writes a new buffer `OUTPUT_pad`, and a stage of that
+//! name behind the nest copies what belongs to the output. Stages come in the order in which BLOCK reads, the output's last, whether the domain grows or not; compute_inline takes them into the
 //! copies that read them, reverse_compute_inline the last one into the copy that writes it.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
@@ -130,8 +130,8 @@ fn add_buffer(func: &mut Func, access: &Access, made: &Made) -> BufferId {
     func.add_buffer(buffer)
 }
 
-/// The stage that reads an operand inside its old domain and stores `fill` (0 unless stated) beyond; any value where spatial iterators alone go
-/// beyond, of whose added iterations no result is kept.
+/// The stage that reads an operand inside its old domain and stores `fill` (0 unless stated) beyond. Where spatial iterators alone grow, the values
+/// beyond are undefined, because the results of the added iterations are cropped.
 fn filled(func: &mut Func, read: &Access, to: BufferId, fill: Option<Expr>, made: &Made) -> Stmt {
     let dtype = func.buffer(read.buffer).dtype;
     let mut narrowed = read.dims.iter().filter(|dim| dim.grown.is_some() || dim.read != dim.range);

@@ -73,7 +73,7 @@ pub struct CopyBox {
     pub loops: usize,
     /// Zeros may land where the program leaves the stage as it was.
     pub zeros: bool,
-    /// A load of any values where it goes beyond the array.
+    /// Values beyond the array are undefined: no result depends on them.
     pub any: bool,
     /// The elements of the array, over the nest's loops.
     elements: Vec<Index>,

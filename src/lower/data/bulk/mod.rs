@@ -332,9 +332,9 @@ impl Pass<'_> {
         Ok((copies.collect(), (SWIZZLED as u32 * swizzle).max(ALIGN as u32)))
     }
 
-    /// The smaller boxes of a load whose rows may begin beyond a dynamic size, where any values may be, and the number of rows after which they
-    /// are taken from the first one on again. TMA reads nothing beyond an array, and takes long for it: on an H200 72 rows in a box of 128 take
-    /// 18.7 us for a GEMM that 125 take 12.2 us for. All blocks of the chip that read one row instead wait for each other just as long.
+    /// The boxes of a load that may begin beyond a dynamic size, where values are undefined, and the number of rows modulo which their coordinates are
+    /// taken. So a box that would begin beyond the array has its first rows. TMA is slow for boxes beyond an array, though it reads nothing there: with
+    /// tiles of 128 rows f16 72x4096x4096 took 18.7 us on an H200, 125x4096x4096 12.2. If all blocks read the last rows instead, it takes 16.2.
     fn wrapped(&self, found: &CopyBox, env: &Env) -> Option<(Rows, Index)> {
         let (dim, along) = found.divided().filter(|_| found.any)?;
         let (view, extent) = (&found.view[dim], &self.func.buffer(found.global).shape[found.view[dim].of]);

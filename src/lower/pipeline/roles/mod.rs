@@ -202,7 +202,7 @@ fn renumbered(body: Vec<Stmt>, axes: &[LaunchAxis], thread: Var) -> Vec<Stmt> {
     visit::subst_body(body, &map)
 }
 
-/// Slices without `regs=` share the registers that the other slices leave of those that lane 0 of all warps has.
+/// Slices without `regs=` get the registers that the other slices leave. `all` is the number of registers of a thread, summed over the warps of the block.
 fn set_registers(slices: &mut [RoleBody], all: u32, roles: &[Role]) -> Result<()> {
     let name = |s: &RoleBody| match s.role.and_then(|id| roles.get(id.0 as usize)) {
         Some(role) => format!("role {}", role.name),
