@@ -29,9 +29,8 @@ impl<'c> Body<'c, '_, '_> {
             if u32::try_from(size.extent()).is_err() {
                 return Err(bug("a dynamic size has no 32-bit extent"));
             }
-            let low = size.size.low.div_euclid(size.size.by) + i64::from(size.size.low % size.size.by != 0);
-            let number = Number { value: value.into_int_value(), range: (low.into(), i128::from(size.extent()) - 1) };
-            self.variables.insert(size.var, Variable { number, depth: 0 });
+            let least = (size.size.low + size.size.by - 1).div_euclid(size.size.by);
+            self.introduce(size.var, value.into_int_value(), least..size.extent(), 0);
         }
         for axis in &kernel.launch {
             if axis.extent <= 1 {
@@ -46,7 +45,7 @@ impl<'c> Body<'c, '_, '_> {
                     }
                 };
                 // Block indices are the same for all threads of a block: they come first.
-                self.introduce(axis.var, value, axis.extent, !axis.axis.is_block_level() as u32);
+                self.introduce(axis.var, value, 0..axis.extent.into(), !axis.axis.is_block_level() as u32);
             }
         }
         if walked.is_none() {
@@ -68,7 +67,7 @@ impl<'c> Body<'c, '_, '_> {
         let all = [self.b.int(32, -1).into(), warp, self.b.int(32, 0).into(), self.b.int(32, 31).into()];
         let value = self.b.intrinsic("llvm.nvvm.shfl.sync.idx.i32", &[], &all)?.into_int_value();
         let warp = self.new_var();
-        self.introduce(warp, value, axis.extent.div_ceil(32), 1);
+        self.introduce(warp, value, 0..axis.extent.div_ceil(32).into(), 1);
         self.warp = Some((axis.var, warp));
         Ok(())
     }
@@ -116,8 +115,8 @@ impl<'c> Body<'c, '_, '_> {
         Ok((number, all))
     }
 
-    fn introduce(&mut self, var: Var, value: IntValue<'c>, extent: u32, depth: u32) {
-        let number = Number { value, range: (0, i128::from(extent) - 1) };
+    fn introduce(&mut self, var: Var, value: IntValue<'c>, range: std::ops::Range<i64>, depth: u32) {
+        let number = Number { value, range: (range.start.into(), i128::from(range.end) - 1) };
         self.variables.insert(var, Variable { number, depth });
     }
 
@@ -125,8 +124,7 @@ impl<'c> Body<'c, '_, '_> {
     fn derive(&mut self) -> Result<()> {
         for d in &self.kernel.derived {
             let value = self.index(&d.value)?.value;
-            let number = Number { value, range: (0, i128::from(d.extent) - 1) };
-            self.variables.insert(d.var, Variable { number, depth: 0 });
+            self.introduce(d.var, value, 0..d.extent, 0);
         }
         Ok(())
     }
@@ -153,8 +151,8 @@ impl<'c> Body<'c, '_, '_> {
         self.b.at_end(body);
         let tile = self.b.induction(first, from, &self.name_of(l.var))?;
         let count = self.b.induction(self.b.int(32, 0), from, &self.name_of(round))?;
-        self.introduce(l.var, tile.into_int_value(), tiles, 0);
-        self.introduce(round, count.into_int_value(), tiles, 0);
+        self.introduce(l.var, tile.into_int_value(), 0..tiles.into(), 0);
+        self.introduce(round, count.into_int_value(), 0..tiles.into(), 0);
         self.derive()?;
         self.stmts(&l.body)?;
         // Both are below 2^31, so their sum does not wrap as an unsigned number.
