@@ -112,10 +112,10 @@ pub fn rows(
     each: &mut dyn FnMut(usize, &Row) -> Result<()>,
 ) -> Result<Vec<(Vec<i64>, Row)>> {
     let bar = show::bar(subjects.len());
-    let mut rows = Vec::new();
+    let (mut rows, mut given) = (Vec::new(), None);
     for (number, subject) in subjects.iter().enumerate() {
         bar.set_message(subject.name.clone());
-        match row(bench, subject, seed, compiler) {
+        match row_given(bench, subject, (seed, compiler), &mut given) {
             Ok(row) => {
                 bar.suspend(|| each(number, &row))?;
                 rows.push((sizes_of(&subject.program()?), row));
@@ -130,8 +130,12 @@ pub fn rows(
 
 /// Measures a subject.
 pub fn row(bench: &Bench, subject: &Subject, seed: u64, compiler: &Compiler) -> Result<Row> {
+    row_given(bench, subject, (seed, compiler), &mut None)
+}
+
+fn row_given(bench: &Bench, subject: &Subject, with: (u64, &Compiler), given: &mut Option<Given>) -> Result<Row> {
     for_device(subject.schedule.clone(), bench.device())
-        .and_then(|schedule| measured(bench, &Subject { schedule, ..subject.clone() }, seed, compiler))
+        .and_then(|schedule| measured(bench, &Subject { schedule, ..subject.clone() }, with, given))
         .map_err(|e| e.within(format!("measuring {}, {}", subject.name, input::title(&subject.schedule))))
 }
 
@@ -157,14 +161,38 @@ pub fn for_device(schedule: Schedule, device: &Device) -> Result<Schedule> {
 
 /// Compiles, checks and measures one schedule.
 pub fn measure(bench: &Bench, name: &str, schedule: &Schedule, seed: u64, compiler: &Compiler) -> Result<Row> {
-    measured(bench, &Subject::new(name, schedule.clone()), seed, compiler)
+    measured(bench, &Subject::new(name, schedule.clone()), (seed, compiler), &mut None)
+}
+
+/// Arguments of a program, and what judges its results. Schedules of one program that follow each other share them.
+struct Given {
+    program: Func,
+    args: Vec<Array>,
+    judge: data::Judge,
+}
+
+impl Given {
+    /// Those of the program, which are `given` already or are made.
+    fn of<'a>(program: &Func, seed: u64, given: &'a mut Option<Given>) -> Result<&'a Given> {
+        let known = given.take().filter(|g| g.program == *program);
+        let made = || {
+            let args = data::arguments(program, seed)?;
+            Ok(Given { program: program.clone(), judge: data::Judge::new(program, &args)?, args })
+        };
+        Ok(given.insert(known.map_or_else(made, Ok)?))
+    }
 }
 
 /// As [`measure`], at values of the dynamic sizes, beside the schedule for these alone, and with another product for the library to compute.
-fn measured(bench: &Bench, subject: &Subject, seed: u64, compiler: &Compiler) -> Result<Row> {
+fn measured(
+    bench: &Bench,
+    subject: &Subject,
+    (seed, compiler): (u64, &Compiler),
+    given: &mut Option<Given>,
+) -> Result<Row> {
     let Subject { name, schedule, fixed, beside, .. } = subject;
     let (kernels, program) = (compiler.schedule(schedule)?, subject.program()?);
-    let args = data::arguments(&program, seed)?;
+    let Given { args, judge, .. } = Given::of(&program, seed, given)?;
     let known = Known::of(&program);
     let spec = match known {
         Some(Known::Gemm(spec)) => Some(spec),
@@ -173,7 +201,6 @@ fn measured(bench: &Bench, subject: &Subject, seed: u64, compiler: &Compiler) ->
     let dtype = args.first().map_or(DType::F32, |a| a.dtype);
     let (types, layout) = spec.map_or((dtype.to_string(), ""), |s| (input::types(&s), s.layout.name()));
     let shape = sizes_of(&program).iter().map(i64::to_string).collect::<Vec<_>>().join("x");
-    let judge = data::Judge::new(&program, &args)?;
     let judge = |after: &[Array]| judge.worst(after);
     let other = (*beside).or_else(|| spec.and_then(|s| stand_in(&s)));
     let other = other.map(|spec| Other::new(&spec, seed)).transpose()?;
@@ -181,7 +208,7 @@ fn measured(bench: &Bench, subject: &Subject, seed: u64, compiler: &Compiler) ->
     let job = Job {
         labels: [name.to_string(), shape, types, layout.to_string()],
         kernels: &kernels,
-        args,
+        args: args.clone(),
         operations: te::operations(&program),
         arithmetic: spec.map_or((dtype, dtype), |s| (s.a, s.acc)),
         gemm: other.as_ref().map(|o| o.spec).or(spec),

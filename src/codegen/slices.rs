@@ -17,8 +17,6 @@ use inkwell::values::InstructionOpcode as Op;
 
 /// Barriers of roles end in front of this one, which is the first warpgroup's.
 const GROUPS: u32 = ROLES + 1;
-/// Registers of a multiprocessor.
-const REGISTERS: u32 = 65536;
 
 /// The role whose code is being written.
 #[derive(Debug, Clone, Copy)]
@@ -74,8 +72,7 @@ impl<'c> Body<'c, '_, '_> {
     /// Gives registers up, or takes what others gave up.
     fn set_registers(&self, r: &RoleBody) -> Result<()> {
         let Some(wanted) = r.regs else { return Ok(()) };
-        let entry = REGISTERS / self.kernel.threads().max(1) / 8 * 8;
-        let way = if wanted > entry { "inc" } else { "dec" };
+        let way = if wanted > self.kernel.registers_at_start() { "inc" } else { "dec" };
         let name = format!("llvm.nvvm.setmaxnreg.{way}.sync.aligned.u32");
         self.b.effect(&name, &[self.b.int(32, wanted.into()).into()])
     }

@@ -217,14 +217,28 @@ pub fn recommend_quantized(q: &Quantized, target: &Target) -> Result<Schedule> {
 /// The first schedule of the recipes here that lowers, if a program is a product of packed weights and there is one.
 pub(super) fn recommended(program: &Func, target: &Target) -> Result<Option<Schedule>> {
     let Some(q) = Quantized::describe(program) else { return Ok(None) };
-    let of_warpgroups = FromRegisters::candidates(&q, target).into_iter().map(|tiles| tiles.steps(&q));
-    let of_warps = std::iter::once_with(|| ByWarps::candidates(&q, target)).flatten().map(|tiles| tiles.steps(&q));
-    for steps in of_warpgroups.chain(of_warps) {
-        if let Some(schedule) = lowering(scheduled(program, target, steps)?) {
+    for (_, tiles) in cost::tiles(&q, target) {
+        if let Some(schedule) = lowering(scheduled(program, target, tiles.steps(&q))?) {
             return Ok(Some(schedule));
         }
     }
     Ok(None)
+}
+
+/// Tiles of either recipe.
+#[derive(Debug, Clone, Copy)]
+enum Tiles {
+    Registers(FromRegisters),
+    Warps(ByWarps),
+}
+
+impl Tiles {
+    fn steps(&self, q: &Quantized) -> Steps {
+        match self {
+            Tiles::Registers(tiles) => tiles.steps(q),
+            Tiles::Warps(tiles) => tiles.steps(q),
+        }
+    }
 }
 
 fn scheduled(program: &Func, target: &Target, steps: Steps) -> Result<Schedule> {

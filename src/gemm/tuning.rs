@@ -235,11 +235,8 @@ pub(super) const CLUSTER_ENDS: f64 = 400.0;
 /// whole number of sectors. Both are set by hand, to 93 times of four short sums (h100-2026-11-28).
 pub(super) const STORE_BURST: f64 = 1.0;
 pub(super) const PARTLY_WRITTEN: f64 = 80.0;
-/// The same three figures for weights that are packed: cycles before the first MMA, bytes of C that a multiprocessor stores in a cycle (45
-/// cycles for 2048 bytes), and bytes from L2: 40 of 61 a cycle (h200-2026-11-22/limits/candidates.jsonl).
-pub(super) const PACKED_PROLOGUE: f64 = 1400.0;
+/// Bytes of C that a multiprocessor stores in a cycle where weights are packed: 45 cycles for 2048 bytes (h200-2026-11-22/limits/candidates.jsonl).
 pub(super) const PACKED_STORE_BYTES: f64 = 2048.0 / 45.0;
-pub(super) const PACKED_L2_SHARE: f64 = 40.0 / 61.0;
 /// Bytes in flight to a multiprocessor from which on half of the ring is enough: with 55 KB 64 x 128 gains 8 %, with 48 KB 64 x 64 loses 6 %
 /// (16x11008x4096 and 64x4096x4096 on an H100; no record was kept).
 pub(super) const ENOUGH_IN_FLIGHT: i64 = 50 << 10;

@@ -256,6 +256,25 @@ fn products_of_few_tiles_along_k_assemble_into_registers_alone() {
     }
 }
 
+/// Products of packed weights, of which blocks with roles share a multiprocessor.
+#[test]
+fn products_of_packed_weights_assemble_into_registers_alone() {
+    let tools = tools();
+    let sizes = [[28672, 8192], [4096, 4096], [11008, 4096], [5120, 13824]];
+    for (m, [n, k]) in [1, 8, 16, 32, 64, 256].into_iter().flat_map(|m| sizes.map(|size| (m, size))) {
+        let weights = if (m + n) % 3 == 0 { DType::S8 } else { DType::S4 };
+        let q = warploom::gemm::Quantized::new(m, n, k).weights(weights).groups(128).packed();
+        for target in [Target::sm_90a(), Target::sm_90(), Target::sm_80()] {
+            if !drawn(&format!("packed {m} {n} {target}"), 4) {
+                continue;
+            }
+            let schedule = warploom::gemm::recommend_quantized(&q, &target).unwrap();
+            let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap();
+            assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{q:?} for {target}: {e}"));
+        }
+    }
+}
+
 /// The kernels for ranges of a dynamic M by tensor cores: conditions on the rows of a tile take no registers that accumulators need.
 #[test]
 fn kernels_of_dynamic_size_assemble_into_registers_alone() {

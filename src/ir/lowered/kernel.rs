@@ -1,5 +1,6 @@
 //! One kernel of a lowered program: launch, body, memory, and the promises that every pass after it relies on.
 
+use super::launch::registers_at_start;
 use super::threads::{self, LANES};
 use super::{Clipped, Derived, GridDependency, LaunchAxis, RoleThreads};
 use crate::intrin;
@@ -181,6 +182,11 @@ impl LoweredKernel {
     /// Warps of a block, the last one perhaps in part.
     pub fn warps(&self) -> u32 {
         self.threads().div_ceil(LANES as u32)
+    }
+
+    /// The registers that each thread has at its start.
+    pub(crate) fn registers_at_start(&self) -> u32 {
+        registers_at_start(self.warps(), self.min_blocks.unwrap_or(1))
     }
 
     /// The extent of a hardware axis, 1 if it does not occur.

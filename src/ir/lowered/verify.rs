@@ -1,6 +1,5 @@
 //! Checks the promises of [`LoweredKernel`]: code generation and the simulator rely on them.
 
-use super::launch::registers_at_start;
 use super::threads::{self, LANES};
 use super::{LoweredKernel, exit};
 use crate::error::{Code, Error, Result};
@@ -244,7 +243,7 @@ impl Check<'_> {
             };
             sum += warps * regs;
         }
-        let all = registers_at_start(self.warps, self.kernel.min_blocks.unwrap_or(1)) * self.warps;
+        let all = self.kernel.registers_at_start() * self.warps;
         if sum > all {
             let message = format!("the roles ask for {sum} registers a lane of their warps, and the block has {all}");
             return Err(self.broken(message));

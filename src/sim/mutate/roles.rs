@@ -1,7 +1,7 @@
 //! What can be wrong with warp-specialized roles: which warps one has, and that its threads ask for more registers than there are,
 //! for a number that is no multiple of 8, or for none while the other roles do.
 
-use crate::ir::lowered::{LoweredKernel, registers_at_start};
+use crate::ir::lowered::LoweredKernel;
 use crate::ir::{RoleBody, Stmt};
 
 /// What `setmaxnreg` counts in.
@@ -33,9 +33,7 @@ pub fn mutants(kernel: &LoweredKernel) -> Vec<(&'static str, String, LoweredKern
         }
         let Some(regs) = role.regs else { continue };
         let asks = |how: String| format!("the role of {} asks for {how}, not {regs}", named(role));
-        let rest = (registers_at_start(warps, kernel.min_blocks.unwrap_or(1)) * warps).saturating_sub(sum)
-            / role.warps.max(1)
-            / STEP;
+        let rest = (kernel.registers_at_start() * warps).saturating_sub(sum) / role.warps.max(1) / STEP;
         for new in [regs + (rest + 1) * STEP, regs + 1] {
             let what = asks(format!("{new} registers a thread"));
             put("registers of a role", what, &[(n, RoleBody { regs: Some(new), ..role.clone() })]);
