@@ -3,10 +3,11 @@
 //! Reading and not writing: a flush by writing leaves the cache full of dirty lines, whose write-back is then charged to
 //! the kernel that is timed.
 
+use super::floor::{READ_BY_BLOCK, reads};
 use super::library::cublas::Cublas;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::runtime::{Device, DeviceBuffer, median};
+use crate::runtime::{Device, DeviceBuffer};
 
 /// What reads the large buffer.
 #[derive(Debug)]
@@ -51,24 +52,28 @@ impl Cold {
         }
     }
 
-    /// Bytes per second of reading a buffer several times the cache's size: the best of a few runs, since the ceiling is
-    /// asked for. `None` where nothing can read.
+    /// Bytes per second of reading a buffer several times the cache's size, by the library's sum of magnitudes or by a plain kernel: the best of a few
+    /// runs, since the ceiling is asked for. `None` without the library.
     pub(super) fn bandwidth(&self, device: &Device, cublas: Option<&Cublas>) -> Result<Option<f64>> {
         let (Cold::Library(..), Some(cublas)) = (self, cublas) else { return Ok(None) };
-        let bytes = (Cold::bytes_needed(device) * 4).min(device.free_memory()? / 4).next_multiple_of(4);
-        let large = device.alloc(DType::F32, &[usize::try_from(bytes / 4).unwrap_or(0)])?;
+        let bytes = (Cold::bytes_needed(device) * 4).min(device.free_memory()? / 4);
+        let blocks = u32::try_from(bytes / u64::from(READ_BY_BLOCK)).unwrap_or(1).max(1);
+        let large = device.alloc(DType::F32, &[blocks as usize * READ_BY_BLOCK as usize / 4])?;
         large.fill_bytes(0x3C)?;
-        let sum = device.alloc(DType::F32, &[4])?;
+        let sum = device.alloc(DType::F32, &[1])?;
+        let plain = device.load(&reads(blocks))?;
         let (start, end) = (device.event()?, device.event()?);
-        let mut times = Vec::new();
-        for _ in 0..8 {
+        let mut best = f64::INFINITY;
+        for run in 0..16 {
             start.record()?;
-            cublas.read_through(&large, &sum)?;
+            match run % 2 {
+                0 => cublas.read_through(&large, &sum)?,
+                _ => plain.launch(&[&large, &sum])?,
+            }
             end.record()?;
             end.synchronize()?;
-            times.push(end.microseconds_since(&start)?);
+            best = best.min(end.microseconds_since(&start)?);
         }
-        let best = times.iter().copied().fold(f64::INFINITY, f64::min).min(median(&times));
         Ok((best > 0.0).then(|| large.bytes() as f64 / best * 1e6))
     }
 }
