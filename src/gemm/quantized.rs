@@ -179,6 +179,13 @@ impl Quantized {
         weights * (bk / self.group()).max(1) * if self.has_zeros { 2 } else { 1 }
     }
 
+    /// Bytes of a stage of so many rows of X, rows of W and terms: X, and the packed weights with their scales.
+    fn stage_bytes(&self, [rows, weights, bk]: [i64; 3]) -> [i64; 2] {
+        let bytes = |elements: i64, dtype: DType| elements * i64::from(dtype.bits()) / 8;
+        let scales = bytes(self.stage_scales(weights, bk), self.activations);
+        [bytes(rows * bk, self.activations), bytes(weights * bk, self.weights) + scales]
+    }
+
     /// The same product with its weights as they are after the dequantisation.
     pub(super) fn product(&self) -> GemmSpec {
         let [m, n, k] = self.sizes;

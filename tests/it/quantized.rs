@@ -25,9 +25,14 @@ fn recommended_products_of_packed_weights_are_right() {
             let target = [Target::sm_90a(), Target::sm_90a(), Target::sm_80()][(at + turn) % 3];
             let schedule = recommend_quantized(&q, &target).unwrap();
             let lowered = print(&right(&schedule));
-            let has_wgmma = target == Target::sm_90a() && lowered.contains("wgmma_rs.m64");
-            assert!(has_wgmma || lowered.contains("mma.m16n8k16"), "{q:?}\n{schedule}");
+            assert!(lowered.contains("mma.m16n8k16") || lowered.contains("wgmma_rs.m64"), "{q:?}\n{schedule}");
             assert!(!lowered.contains("D_all"), "{q:?}\n{schedule}");
+            if target == Target::sm_90a() {
+                // Products of these sizes are recommended by mma.sync.
+                let steps = FromRegisters::candidates(&q, &target)[0].steps(&q).finish().unwrap();
+                let lowered = print(&right(&Schedule::new(q.program().unwrap(), target, steps)));
+                assert!(lowered.contains("wgmma_rs.m64") && !lowered.contains("D_all"), "{q:?}\n{lowered}");
+            }
         }
     }
 }

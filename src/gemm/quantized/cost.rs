@@ -9,7 +9,7 @@ use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out};
 use crate::gemm::tiles::WARPGROUP;
 use crate::gemm::tuning;
 use crate::gemm::work::{Flight, Placement, Work, mma_cycles, ranked, releases_early};
-use crate::target::{Features, LANES, SCHEDULERS, Target};
+use crate::target::{Features, LANES, REGISTERS_PER_SM, SCHEDULERS, Target};
 
 /// Rows of X of a tile at most, and what they are a multiple of.
 const MOST_ROWS: i64 = 256;
@@ -24,7 +24,7 @@ const PARTS: [i64; 4] = [1, 2, 4, 8];
 const STAGES: (i64, i64) = (3, 16);
 /// Registers of a thread at most, of a multiprocessor, and blocks of a multiprocessor at most.
 const MOST_REGISTERS: i64 = 232;
-const REGISTERS: i64 = 65536;
+const REGISTERS: i64 = REGISTERS_PER_SM as i64;
 const MOST_RESIDENT: i64 = 4;
 /// Instructions of a lane to dequantise the weights of a 32-bit register, two halves: LOP3, HFMA2 and HMUL2, a part of the loads and shifts,
 /// and of the MMAs with their descriptors. For other types than 4-bit integers a permutation more.
@@ -91,19 +91,19 @@ fn suits_tma(q: &Quantized, target: &Target) -> bool {
 }
 
 /// Whether the chip has the instructions of tiles by wgmma, and TMA can read what there is.
-pub(super) fn suits(q: &Quantized, target: &Target) -> bool {
+fn suits(q: &Quantized, target: &Target) -> bool {
     suits_tma(q, target) && target.has(Features::WGMMA)
 }
 
 /// Cycles of the issue slots of a multiprocessor to dequantise so many weights.
-pub(super) fn dequantising(q: &Quantized, weights: i64) -> f64 {
+fn dequantising(q: &Quantized, weights: i64) -> f64 {
     let permutes = if q.weights.bits() == 4 { 0.0 } else { 1.0 };
     let registers = weights as f64 / 2.0 / LANES as f64 / SCHEDULERS as f64;
     registers * (INSTRUCTIONS + permutes)
 }
 
 /// Bytes that the product reads and writes in device memory at least.
-pub(super) fn memory_bytes(q: &Quantized) -> f64 {
+fn memory_bytes(q: &Quantized) -> f64 {
     let ([m, n, k], spec) = (q.sizes, q.product());
     let bytes = |elements: i64, dtype: DType| elements as f64 * f64::from(dtype.bits()) / 8.0;
     let scales = spec.n * (k / q.group()) * if q.has_zeros { 2 } else { 1 };
@@ -283,14 +283,8 @@ impl FromRegisters {
         up(m, self.rows) * up(n, self.weights()) * self.parts
     }
 
-    /// Bytes of a stage: X and the packed weights, and its scales.
     fn stage_bytes(&self, q: &Quantized) -> [i64; 2] {
-        let bytes = |elements: i64, dtype: DType| elements * i64::from(dtype.bits()) / 8;
-        let scales = q.stage_scales(self.weights(), self.bk);
-        [
-            bytes(self.rows * self.bk, q.activations),
-            bytes(self.weights() * self.bk, q.weights) + bytes(scales, q.activations),
-        ]
+        q.stage_bytes([self.rows, self.weights(), self.bk])
     }
 
     /// Bytes of shared memory of a block.
@@ -367,6 +361,10 @@ impl ByWarps {
         let long = !self.has_producer || tiles.stages >= STAGES.0.min(iterations);
         let resident = tiles.resident(q, target);
         (small && few && long).then_some(ByWarps { resident, releases_early, ..tiles })
+    }
+
+    fn stage_bytes(&self, q: &Quantized) -> [i64; 2] {
+        q.stage_bytes([self.rows, self.weights(), self.bk * self.slices])
     }
 
     fn tiles(&self, q: &Quantized) -> i64 {

@@ -235,15 +235,6 @@ impl ByWarps {
         let own = |tiles| if let Tiles::Warps(tiles) = tiles { Some(tiles) } else { None };
         super::cost::tiles(q, target).into_iter().filter_map(|(_, tiles)| own(tiles)).collect()
     }
-
-    /// Bytes of a stage: X, and the packed weights with their scales.
-    pub(super) fn stage_bytes(&self, q: &Quantized) -> [i64; 2] {
-        let bk = self.bk * self.slices;
-        let scales = q.stage_scales(self.weights(), bk);
-        let bytes = |elements: i64, bits: u32| elements * i64::from(bits) / 8;
-        let weights = bytes(self.weights() * bk, q.weights.bits()) + bytes(scales, q.activations.bits());
-        [bytes(self.rows * bk, q.activations.bits()), weights]
-    }
 }
 
 /// Rows of a matrix of ldmatrix for one step of k.

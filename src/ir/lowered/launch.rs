@@ -2,14 +2,11 @@
 
 use super::threads::LANES;
 use crate::ir::{Axis, Func, Index, RoleId, Var};
-use crate::target::REGISTERS_PER_THREAD;
+use crate::target::{REGISTERS_PER_SM, REGISTERS_PER_THREAD};
 
 /// The most warp-specialized roles of a kernel, the consumer warps included. Each role has a named barrier, and so has each
 /// warpgroup; a block has 16 (PTX ISA, `barrier`).
 pub const ROLES: u32 = 7;
-
-/// 32-bit registers of a multiprocessor that the threads of one block can have.
-const REGISTERS: u32 = 65536;
 
 /// The thread axes of a role: they count the threads of its staged buffers, as those of the launch count the consumers.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,5 +81,5 @@ pub struct Derived {
 /// The registers that each thread of a block of so many warps has at its start, where so many blocks share a multiprocessor.
 pub(crate) fn registers_at_start(warps: u32, blocks: u32) -> u32 {
     let threads = warps.saturating_mul(LANES as u32).saturating_mul(blocks).max(1);
-    (REGISTERS / threads / 8 * 8).min(REGISTERS_PER_THREAD / 8 * 8)
+    (REGISTERS_PER_SM / threads / 8 * 8).min(REGISTERS_PER_THREAD / 8 * 8)
 }
