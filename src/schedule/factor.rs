@@ -114,7 +114,7 @@ impl<'a> Factoring<'a> {
 
     /// Takes out of the terms of a sum the factors that are the same in all iterations of the other reduce loops: they then multiply the
     /// partial results.
-    pub fn take_common_factors(&mut self) {
+    pub fn take_common_factors(&mut self, func: &Func) {
         let ([Combiner::Op(BinOp::Add)], [term]) = (&self.reduction.combiners[..], &mut self.reduction.terms[..])
         else {
             return;
@@ -132,9 +132,9 @@ impl<'a> Factoring<'a> {
             let e = visit::subst_expr(e, &bindings);
             visit::map_expr(&e, &mut |i| simplify::simplify(i, &env), &mut |e| e)
         };
-        let mut factors = Vec::new();
-        product_of(term, &mut factors);
         let is_common = |e: &Expr| !self.others.iter().any(|l| visit::mentions(&over_loops(e), l.var));
+        let mut factors = Vec::new();
+        product_of(func, term, &is_common, &mut factors);
         let (mut common, mut rest): (Vec<Expr>, Vec<Expr>) = factors.into_iter().partition(is_common);
         if rest.is_empty() {
             rest.extend(common.pop());
@@ -232,17 +232,25 @@ impl<'a> Factoring<'a> {
     }
 }
 
-/// The factors of a product, in the order of the text.
-fn product_of(value: &Expr, factors: &mut Vec<Expr>) {
+/// The factors of a product, in the order of the text. A product that is converted to a type which has all its values is a product of converted
+/// factors where one of these is common: one rounding less.
+fn product_of(func: &Func, value: &Expr, is_common: &dyn Fn(&Expr) -> bool, factors: &mut Vec<Expr>) {
     match value {
         Expr::Bin(BinOp::Mul, a, b) => {
-            product_of(a, factors);
-            product_of(b, factors);
+            product_of(func, a, is_common, factors);
+            product_of(func, b, is_common, factors);
+        }
+        Expr::Cast(to, product) if func.dtype_of(product).is_ok_and(|from| from.is_float() && from.widens_to(*to)) => {
+            let mut narrow = Vec::new();
+            product_of(func, product, is_common, &mut narrow);
+            match narrow.iter().any(is_common) {
+                true => factors.extend(narrow.into_iter().map(|e| Expr::Cast(*to, Box::new(e)))),
+                false => factors.push(value.clone()),
+            }
         }
         other => factors.push(other.clone()),
     }
 }
-
 /// Requirement 1.
 fn check_nature(refusal: Refusal, func: &Func, block: &Block) -> Result<()> {
     let name = func.block_name(block.name);

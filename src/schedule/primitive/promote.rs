@@ -1,13 +1,15 @@
 //! `promote BLOCK LOOP -> PARTS [loops]`: the sum of BLOCK is promoted: each iteration of the reduce loop LOOP sums into an element of its own
 //! of the new buffer PARTS, as [`super::rfactor`] has it, and BLOCK adds these partial sums up. Factors of the terms that are the same in all
-//! iterations of the other reduce loops, such as a scale for each 128 terms, leave the terms: BLOCK multiplies the partial sums by them.
+//! iterations of the other reduce loops, such as a scale for each 128 terms, leave the terms: BLOCK multiplies the partial sums by them. So do such
+//! factors of a product of floats that is converted to a type which has all its values (`f32(W[k]*S[k // 128])`).
 //!
 //! PARTS computed at the loop over partial sums in BLOCK (`compute_at`), in fragments, are accumulators of an instruction that are
 //! added to accumulators of more bits every so many terms. The instruction then sees products of two operands alone.
 //!
 //! Requires what [`PRIMITIVE`] lists, in this order.
 //!
-//! Preserves: the result, up to the order in which terms are added and factors multiply. Where the reduce loops are ragged, PARTS adds zeros.
+//! Preserves: the result, up to the order in which terms are added and factors multiply, and the rounding of products whose factors leave. Where the
+//! reduce loops are ragged, PARTS adds zeros.
 //!
 //! ```text
 //! for k0 in 0..4                                            for k0 in 0..4
@@ -78,7 +80,7 @@ fn apply(func: &Func, args: &Args) -> Result<Applied> {
             func.var_name(factor.var)
         )));
     }
-    found.take_common_factors();
+    found.take_common_factors(func);
     let names = Names::of(func, block, &args.names, "part", &[])?;
     let out = found.rewrite(func, &names, found.scope(func));
     Ok(Applied { func: out, names: names.all() })
@@ -100,6 +102,30 @@ mod tests {
         let text = steps(SCALED, "split k ? 8 -> k0 k1; promote C k0 -> P");
         assert!(text.contains("P[vk0, vi] = P[vk0, vi] + A[vi, vk0*8 + vk1]*B[vi, vk0*8 + vk1]\n"), "{text}");
         assert!(text.contains("C[vi] = C[vi] + P[vk0, vi]*(R[vi, vk0]*S[vk0])\n"), "{text}");
+    }
+
+    #[test]
+    fn factors_leave_a_product_that_is_widened() {
+        let widened = "program widened
+            input A f16[5, 32]
+            input W f16[32]
+            input S f16[4]
+            C: output C[i 5] f32 = sum(k 32) f32(A[i, k])*f32(W[k]*S[k // 8])";
+        let text = steps(widened, "split k ? 8 -> k0 k1; promote C k0 -> P");
+        assert!(text.contains("+ f32(A[vi, vk0*8 + vk1])*f32(W[vk0*8 + vk1])\n"), "{text}");
+        assert!(text.contains("C[vi] = C[vi] + P[vk0, vi]*f32(S[vk0])\n"), "{text}");
+        // Without a common factor the product stays as it is.
+        let text = steps(widened, "split k ? 16 -> k0 k1; promote C k0 -> P");
+        assert!(text.contains("*f32(W[vk0*16 + vk1]*S[(vk0*16 + vk1) // 8])\n"), "{text}");
+        // f16 has fewer values than f32, and products of integers wrap.
+        for (from, to) in [("f32", "f16"), ("s8", "s32")] {
+            let narrowed = widened
+                .replace("f16", from)
+                .replace("f32(", &format!("{to}("))
+                .replace("] f32 =", &format!("] {to} ="));
+            let text = steps(&narrowed, "split k ? 8 -> k0 k1; promote C k0 -> P");
+            assert!(text.contains(&format!("{to}(W[vk0*8 + vk1]*S[")), "{text}");
+        }
     }
 
     #[test]
