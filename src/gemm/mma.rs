@@ -21,6 +21,7 @@ mod elements;
 mod epilogue;
 mod invariant;
 mod narrow;
+mod streamed;
 mod tma;
 mod transposed;
 mod unaligned;
@@ -127,7 +128,8 @@ impl Mma {
             });
             whole.flat_map(|m| std::iter::once(m).chain(m.in_cluster(spec, target)))
         };
-        Mma::ranked(OperandForm::of(spec, target).into_iter().flat_map(with), spec, target)
+        let plain = OperandForm::of(spec, target).into_iter().flat_map(with);
+        Mma::ranked(plain.chain(Mma::streamed(spec, target)), spec, target)
     }
 
     /// Those of the tiles that suit the product, with their cycles, the cheapest first.
@@ -136,7 +138,8 @@ impl Mma {
         // A batch has the dimension of the grid that parts would have.
         let parts = |m: &Mma| m.parts == 1 || (spec.batch.is_none() && spec.k / m.parts >= 4 * m.bk);
         let device = target.device();
-        let suited = all.filter(|m| m.is_used(spec) && m.divides_stages(spec) && m.stores_all_lanes(spec) && parts(m));
+        let divides = |m: &Mma| m.tma.is_some() || m.divides_stages(spec);
+        let suited = all.filter(|m| m.is_used(spec) && divides(m) && m.stores_all_lanes(spec) && parts(m));
         let works = suited.map(|m| (m.work(spec, target), m)).filter(|(work, _)| work.resident > 0);
         ranked(works.collect(), 1.0, &device)
     }
@@ -348,6 +351,7 @@ impl Mma {
         s.pipeline("kk", if self.fragments == FragmentBuffers::Double { 2 } else { 1 });
         s.decompose_reduction(names.accumulators, "k0").made(["zero"]).tensorize("ii", &self.instruction(spec));
         self.producer(&mut s);
+        self.unroll_stream(&mut s, spec);
         self.finish(&mut s, spec, &names);
         bind_batch(&mut s, spec);
         s

@@ -71,6 +71,7 @@ mod scan;
 mod schedules;
 mod sim;
 mod skew;
+mod streamed;
 mod sweep;
 mod tensor;
 mod terminal;

@@ -40,7 +40,7 @@ impl Mma {
         let lone = (wm * wn / MMA_ELEMENTS) as f64 * mma + tuning::MMA_LATENCY + unpack + stage;
         let storing = copying / (self.warps[0] * self.warps[1]) as f64;
         let blocks = tiles.saturating_mul(self.parts).saturating_mul(spec.products());
-        Work {
+        let work = Work {
             mma: (bm * bn / MMA_ELEMENTS) as f64 * mma / SCHEDULERS as f64 + self.loading_elements(spec, target),
             issue: per_scheduler * unpack + copying / SCHEDULERS as f64,
             // Tiles on their way through registers are loaded during the products of the stage before, and stored after them.
@@ -76,7 +76,8 @@ impl Mma {
             // in 210 blocks of two warps. With unpacked operands it was not measured.
             warps: if self.form == OperandForm::Unpacked { 0.0 } else { (self.warps[0] * self.warps[1]) as f64 },
             ..Work::NONE
-        }
+        };
+        self.stream(work, spec)
     }
 
     /// Cycles of a k iteration in which MMAs wait for shared memory, where lanes load fragments element by element.
