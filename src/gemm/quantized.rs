@@ -1,9 +1,12 @@
 //! Products of activations and quantised weights (W4A16, W8A16): C[i, j] = sum over k of X[i, k] * D[j, k], where
-//! D[j, k] = (W[j, k] - Z[k / group, j]) * S[k / group, j] in the type of the activations.
+//! D[j, k] = U[j, k] * S[k / group, j] and U[j, k] = W[j, k] - Z[k / group, j] in the type of the activations.
 //!
-//! The dequantisation is an ordinary block of the program, so any schedule may compute it anywhere. The recipes here compute it in registers,
+//! The dequantisation is two ordinary blocks of the program, so any schedule may compute it anywhere. The recipes here compute it in registers,
 //! as the fragment of an instruction whose rows are rows of W, in front of the MMAs of each k iteration. They read the weights in the order
 //! of that fragment (`order`), so that a lane loads the weights of a row with one access: a program of its own packs them once.
+//!
+//! Where X has few rows, the MMAs multiply U, and the scales multiply the partial sums of a group in f32 (`promote`): 128 terms of 16 rows of W are
+//! 32 multiplications of a lane as weights, and four as partial sums of eight rows of X.
 
 mod cost;
 mod formats;
@@ -124,7 +127,8 @@ impl Quantized {
         let (input, element) = match self.is_packed {
             true => {
                 let packing = self.packing()?;
-                (format!("P {w}[{}, {k}]", packing.rows()), format!("P[n, {}]", packing.place("q")))
+                let [blocks, rows, block] = packing.packed_shape();
+                (format!("P {w}[{blocks}, {rows}, {block}]"), packing.element("q"))
             }
             false => (format!("W {w}[{n}, {k}]"), "W[n, q]".to_string()),
         };
@@ -142,7 +146,8 @@ impl Quantized {
              {size}input X {x}[{m}, {k}]
              input {input}
              input S {x}[{groups}, {rows}]
-             {zeros}D: D[n {rows}, q {k}] {x} = {value}*S[q // {group}, n]
+             {zeros}U: U[n {rows}, q {k}] {x} = {value}
+             D: D[n {rows}, q {k}] {x} = U[n, q]*S[q // {group}, n]
              mma: acc[i {m}, j {rows}] f32 = sum(k {k}) f32(X[i, k])*f32(D[j, k])
              out: output C[i {m}, j {n}] {x} = {x}(acc[i, j])
             "
@@ -172,6 +177,11 @@ impl Quantized {
     fn suits_stage(&self, bk: i64) -> bool {
         let grouped = self.group() % bk == 0 || bk % self.group() == 0;
         grouped && self.packing().is_ok_and(|packing| bk % packing.block() == 0)
+    }
+
+    /// Whether partial sums of so many terms have whole blocks of packed weights.
+    fn promotes(&self, terms: i64) -> bool {
+        self.packing().is_ok_and(|packing| terms % packing.block() == 0)
     }
 
     /// Scales and zero points of so many rows of W in a stage of `bk` terms.

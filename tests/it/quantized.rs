@@ -40,7 +40,7 @@ fn recommended_products_of_packed_weights_are_right() {
 #[test]
 fn tiles_of_either_instruction_are_right_on_hopper() {
     let target = Target::sm_90a();
-    let mut slices = [0; 2];
+    let (mut of_slices, mut promoted) = ([[0; 2]; 2], [0; 2]);
     for (at, (size, group)) in SIZES.into_iter().enumerate() {
         let weights = [DType::S4, DType::U4, DType::S8][at % 3];
         let q = Quantized::new(size[0], size[1], size[2]).weights(weights).groups(group).packed();
@@ -49,19 +49,37 @@ fn tiles_of_either_instruction_are_right_on_hopper() {
             right(&Schedule::new(q.program().unwrap(), target, steps));
         };
         let of_warps: Vec<ByWarps> = ByWarps::candidates(&q, &target).into_iter().filter(|t| t.has_producer).collect();
-        for (n, sliced) in [false, true].into_iter().enumerate() {
-            let Some(tiles) = of_warps.iter().rfind(|t| (t.slices > 1) == sliced && t.tall == 1 + (at + n) as i64 % 2)
-            else {
-                continue;
-            };
-            slices[n] += 1;
+        for (n, m) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+            let tall = 1 + (at + n) as i64 % 2;
+            let suits = |t: &&ByWarps| (t.slices > 1) == (n == 1) && t.promoted == (m == 1) && t.tall == tall;
+            let Some(tiles) = of_warps.iter().rfind(suits) else { continue };
+            of_slices[m][n] += 1;
             is_right(tiles.steps(&q).finish().unwrap());
         }
         let of_warpgroups = FromRegisters::candidates(&q, &target);
         let tiles = of_warpgroups.iter().find(|t| t.resident > 1 && t.warpgroups > 1).unwrap_or(&of_warpgroups[0]);
         is_right(tiles.steps(&q).finish().unwrap());
+        for (n, count) in promoted.iter_mut().enumerate() {
+            let suits = |t: &&FromRegisters| t.promoted && t.tall == 1 + (at + n) as i64 % 2;
+            let Some(tiles) = of_warpgroups.iter().rfind(|t| suits(t) && t.has_producer == (n == 0)) else { continue };
+            *count += 1;
+            is_right(tiles.steps(&q).finish().unwrap());
+        }
     }
-    assert!(slices.into_iter().all(|n| n > 3), "{slices:?}");
+    assert!(
+        of_slices.into_iter().flatten().all(|n| n > 1) && promoted.into_iter().all(|n| n > 1),
+        "{of_slices:?} {promoted:?}"
+    );
+}
+
+/// The MMAs of few rows of X multiply weights without their scales, of which a lane multiplies fewer partial sums than weights.
+#[test]
+fn scales_multiply_partial_sums_of_few_rows() {
+    for (m, expected) in [(1, true), (16, true), (512, false)] {
+        let q = Quantized::new(m, 28672, 8192).groups(128).packed();
+        let schedule = recommend_quantized(&q, &Target::sm_90a()).unwrap().to_string();
+        assert_eq!(schedule.contains("\npromote "), expected, "{schedule}");
+    }
 }
 
 #[test]

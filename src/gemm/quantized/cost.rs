@@ -1,7 +1,7 @@
 //! The tiles of quantised weights: which there are, and their [`Work`].
 
 use super::registers::{FromRegisters, PRODUCER_REGISTERS, TERMS};
-use super::warps::{ByWarps, MATRIX, SHAPE};
+use super::warps::{BOX, ByWarps, MATRIX, SHAPE};
 use super::{Quantized, ROWS, Tiles};
 use crate::dtype::DType;
 use crate::gemm::operand::up;
@@ -28,32 +28,35 @@ const REGISTERS: i64 = REGISTERS_PER_SM as i64;
 const MOST_RESIDENT: i64 = 4;
 /// Instructions of a lane to dequantise the weights of a 32-bit register, two halves: LOP3, HFMA2 and HMUL2, a part of the loads and shifts,
 /// and of the MMAs with their descriptors. For other types than 4-bit integers a permutation more.
-const INSTRUCTIONS: f64 = 3.65;
+const INSTRUCTIONS: f64 = 4.7;
 /// Instructions of a lane for a stage besides these: the barrier, addresses, copies.
-const STAGE_INSTRUCTIONS: f64 = 55.0;
+const STAGE_INSTRUCTIONS: f64 = 20.0;
 /// Cycles of a stage of a lone warpgroup besides its instructions and MMAs: the barrier, loads from shared memory.
-const STAGE_LATENCY: f64 = 167.0;
+const STAGE_LATENCY: f64 = 134.0;
+/// Cycles of a stage in which partial sums are complete before they are added, and of each part of k for the blocks of a cluster to meet.
+const PROMOTION: f64 = 53.0;
+const MEETING_PARTS: f64 = 74.0;
 /// Cycles before the first MMA of a block.
-const PROLOGUE: f64 = 2030.0;
+const PROLOGUE: f64 = 1020.0;
 /// How well engines overlap ([`Work::overlap`]), and the share of the device memory bandwidth that is reached. The MMAs add to the issue slots.
-const OVERLAP: f64 = 6.4;
-const MEMORY_SHARE: f64 = 0.95;
-/// Figures of tiles by mma.sync and TMA; these and those of tiles by wgmma are of a fit to 460 times of 19 products with up to 256 rows of X on H200s
-/// (h200-2026-11-30/weights.jsonl): the first candidate reaches 0.963 of the fastest measured one at the geometric mean, 0.83 at least. First the
-/// instructions of a warp to dequantise the weights of a register, in its SASS; those of a stage besides these, the MMAs and the loads of X;
-/// cycles of an MMA, in which the warps of its scheduler issue no others. Cycles of a stage of a lone warp: those of its barrier, of each
-/// instruction and of each MMA. Cycles before the first MMA of a block.
-const WARP_INSTRUCTIONS: f64 = 3.25;
-const WARP_STAGE_INSTRUCTIONS: f64 = 30.0;
-const WARP_MMA_CYCLES: f64 = 8.0;
-const WARP_STAGE_LATENCY: f64 = 315.0;
-const WARP_INSTRUCTION_LATENCY: f64 = 0.43;
-const WARP_MMA_LATENCY: f64 = 4.0;
-const WARP_PROLOGUE: f64 = 870.0;
+const OVERLAP: f64 = 10.2;
+const MEMORY_SHARE: f64 = 0.96;
+/// Figures of tiles by mma.sync and TMA; these and those of tiles by wgmma are of a fit to 773 times of 25 products with up to 256 rows of X on H200s
+/// (h200-2026-11-30/weights.jsonl): the first candidate reaches 0.968 of the fastest measured one at the geometric mean, 0.825 at least, and
+/// 0.964 and 0.861 for eight random products that were drawn afterwards. First the
+/// instructions of a warp to dequantise the weights of a register (in its SASS 3.25); cycles of an MMA, in which the warps of its scheduler issue no
+/// others. Cycles of a stage of a lone warp: those of its barrier, of each instruction and of each MMA. Cycles before the first MMA of a block.
+const WARP_INSTRUCTIONS: f64 = 3.5;
+const WARP_MMA_CYCLES: f64 = 7.5;
+const WARP_STAGE_LATENCY: f64 = 106.0;
+const WARP_INSTRUCTION_LATENCY: f64 = 2.3;
+const WARP_MMA_LATENCY: f64 = 5.5;
+const WARP_PROLOGUE: f64 = 280.0;
 /// Cycles of a block for each slice that it adds up.
-const ADDING_SLICE: f64 = 154.0;
-/// The same for tiles by cp.async: cycles of a stage, of a step of k for the loads of its operands, and before the first MMA of a block, and the share of
-/// the bytes from L2. Estimates.
+const ADDING_SLICE: f64 = 200.0;
+/// The same for tiles by cp.async: instructions to dequantise the weights of a register, cycles of a stage, of a step of k for the loads of its
+/// operands, and before the first MMA of a block, and the share of the bytes from L2. Estimates.
+const COPYING_INSTRUCTIONS: f64 = 3.65;
 const COPYING_STAGE_LATENCY: f64 = 200.0;
 const COPYING_STEP_LATENCY: f64 = 60.0;
 const COPYING_PROLOGUE: f64 = 1500.0;
@@ -62,6 +65,14 @@ const COPYING_L2_SHARE: f64 = 32.0 / 61.0;
 const WARP_STORE_BYTES: f64 = 32.0;
 /// Registers of a thread besides its accumulators.
 const WARP_REGISTERS: i64 = 48;
+/// Instructions of a lane for a register of weights that promotion saves, and for the two scales of 16 rows of W of a group: loads and conversions.
+const SCALING: f64 = 1.0;
+const SCALES: i64 = 8;
+/// Registers of a thread besides accumulators, partial sums and weights where they are promoted. ptxas takes 63, 72, 90 and 121 for tiles of 8,
+/// 16, 32 and 64 rows of X with groups of 128.
+const PROMOTED_ADDRESS_REGISTERS: i64 = 30;
+/// Rows of X of a tile at most whose partial sums are promoted: as many FFMAs as the multiplications of weights by scales.
+const MOST_PROMOTED_ROWS: i64 = 64;
 /// Rows of X of a tile by cp.async at most; rows times instructions of a warp along the rows of W by TMA at most, beyond which ptxas spills.
 const MOST_WARP_ROWS: i64 = 128;
 const MOST_FED_ROWS: i64 = 32;
@@ -75,8 +86,6 @@ const MOST_WARPS: i64 = 16;
 const MOST_FED_WARPS: i64 = 28;
 /// Slices of a block.
 const SLICES: [i64; 3] = [1, 2, 4];
-/// Elements of a box of TMA along a dimension at most.
-const BOX: i64 = 256;
 /// Stages of a ring by cp.async at most.
 const COPYING_STAGES: i64 = 8;
 /// Registers of a thread for accumulators and the fragments of a stage at most.
@@ -95,11 +104,26 @@ fn suits(q: &Quantized, target: &Target) -> bool {
     suits_tma(q, target) && target.has(Features::WGMMA)
 }
 
-/// Cycles of the issue slots of a multiprocessor to dequantise so many weights.
-fn dequantising(q: &Quantized, weights: i64) -> f64 {
+/// Instructions of a lane to dequantise the weights of a register: `plain` of them without permutations, with the multiplication by the scale.
+fn converting(q: &Quantized, plain: f64, promoted: bool) -> f64 {
     let permutes = if q.weights.bits() == 4 { 0.0 } else { 1.0 };
+    plain + permutes - if promoted { SCALING } else { 0.0 }
+}
+
+/// Cycles of the issue slots of a multiprocessor to dequantise so many weights.
+fn dequantising(q: &Quantized, weights: i64, plain: f64, promoted: bool) -> f64 {
     let registers = weights as f64 / 2.0 / LANES as f64 / SCHEDULERS as f64;
-    registers * (INSTRUCTIONS + permutes)
+    registers * converting(q, plain, promoted)
+}
+
+/// Instructions of a lane to promote the partial sums of so many groups, each of so many elements and scales.
+fn promoting(groups: i64, elements: i64, scales: i64) -> f64 {
+    (groups * (elements + scales)) as f64
+}
+
+/// Stages that are on their way while one is multiplied, or all of them where the ring holds every iteration.
+fn ahead(stages: i64, iterations: i64) -> f64 {
+    if stages < iterations { (stages - 1) as f64 } else { stages as f64 }
 }
 
 /// Bytes that the product reads and writes in device memory at least.
@@ -131,8 +155,9 @@ fn registers(q: &Quantized, target: &Target) -> Vec<FromRegisters> {
     let mut all = Vec::new();
     for rows in rows(q.sizes[0]) {
         for ((warpgroups, tall), bk) in TALL.into_iter().flat_map(|t| DEPTHS.map(|bk| (t, bk))) {
-            for (parts, sharing) in PARTS.map(|parts| (parts, 1)).into_iter().chain([(1, 2)]) {
-                let plain = FromRegisters {
+            let divided = PARTS.map(|parts| (parts, 1)).into_iter().chain([(1, 2)]);
+            for ((parts, sharing), promoted) in divided.flat_map(|d| [(d, false), (d, true)]) {
+                let persistent = FromRegisters {
                     rows,
                     tall,
                     warpgroups,
@@ -141,12 +166,16 @@ fn registers(q: &Quantized, target: &Target) -> Vec<FromRegisters> {
                     parts,
                     sharing,
                     persistent: true,
+                    has_producer: true,
                     resident: 1,
                     releases_early: false,
+                    promoted,
                 };
-                all.extend(plain.fitted(1, q, target));
-                let plain = FromRegisters { persistent: false, ..plain };
-                all.extend((1..=MOST_RESIDENT).filter_map(|resident| plain.fitted(resident, q, target)));
+                all.extend(persistent.fitted(1, q, target));
+                for (has_producer, resident) in (1..=MOST_RESIDENT).flat_map(|n| [(false, n), (true, n)]) {
+                    let plain = FromRegisters { persistent: false, has_producer, ..persistent };
+                    all.extend(plain.fitted(resident, q, target));
+                }
             }
         }
     }
@@ -175,8 +204,11 @@ fn fed(q: &Quantized, target: &Target) -> Vec<ByWarps> {
                 has_producer: true,
                 resident: 1,
                 releases_early: false,
+                promoted: false,
             };
-            all.extend((1..=MOST_RESIDENT).filter_map(|resident| plain.fitted(resident, q, target)));
+            for (promoted, resident) in (1..=MOST_RESIDENT).flat_map(|n| [(false, n), (true, n)]) {
+                all.extend(ByWarps { promoted, ..plain }.fitted(resident, q, target));
+            }
         }
     }
     all
@@ -205,6 +237,7 @@ fn copied(q: &Quantized, target: &Target) -> Vec<ByWarps> {
             has_producer,
             resident: 1,
             releases_early: false,
+            promoted: false,
         });
         // A ring has room for two blocks.
         all.extend(tiles.into_iter().filter_map(|tiles| tiles.fitted(2, q, target)));
@@ -241,10 +274,17 @@ impl FromRegisters {
         // Blocks that stay load the next tile during the epilogue, which pays where the tensor cores are busy.
         let Work { mma, issue, .. } = tiles.work(q, target);
         let alone = !self.persistent || self.parts == 1 && self.warpgroups > 1 && many && 2.0 * mma > issue;
-        let small = self.registers() <= MOST_REGISTERS && resident * self.block_registers() <= REGISTERS;
-        let long = stages >= STAGES.0.min(iterations);
+        let small = self.registers(q) <= MOST_REGISTERS && resident * self.block_registers(q) <= REGISTERS;
+        // Two of the shortest stages are enough where the MMAs of one take longer than loads are on their way.
+        let shortest = DEPTHS.into_iter().find(|bk| q.suits_stage(*bk)) == Some(self.bk);
+        let loaded = shortest && stages > 1 && mma > f64::from(target.device().memory_latency_cycles);
+        let long = loaded || stages >= STAGES.0.min(iterations);
         // Blocks that share wait for each other at each stage, which a producer does for them.
-        let shares = self.sharing == 1 || self.has_producer();
+        let shares = self.sharing == 1 || self.has_producer;
+        // One warpgroup has as many threads as would load, and parts meet in clusters without one.
+        let loads = !self.has_producer || self.persistent || self.warpgroups > 1 && self.parts == 1;
+        let promotes =
+            !self.promoted || self.parts == 1 && self.rows <= MOST_PROMOTED_ROWS && q.promotes(self.terms(q));
         let blocks = Placement {
             blocks: tiles.tiles(q),
             resident: tiles.resident(q, target),
@@ -253,29 +293,34 @@ impl FromRegisters {
         };
         let tiles =
             FromRegisters { releases_early: !self.persistent && releases_early(blocks, &target.device()), ..tiles };
-        (divides && q.suits_stage(self.bk) && small && alone && long && shares && self.adds_up()).then_some(tiles)
+        let suits = divides && q.suits_stage(self.bk) && loads && promotes;
+        (suits && small && alone && long && shares && self.adds_up()).then_some(tiles)
     }
 
     /// Blocks that a multiprocessor has at a time.
     fn resident(&self, q: &Quantized, target: &Target) -> i64 {
         // Blocks with roles get the registers of as many as share a multiprocessor, and no more of them fit.
-        if self.has_producer() {
+        if self.has_producer {
             return self.resident;
         }
         let room = i64::from(target.limits.shared_optin);
-        (room / self.shared(q)).min(REGISTERS / self.block_registers()).clamp(1, MOST_RESIDENT)
+        (room / self.shared(q)).min(REGISTERS / self.block_registers(q)).clamp(1, MOST_RESIDENT)
     }
 
     /// Registers of a thread for accumulators, the fragments of a stage and addresses. Of weights a lane has words and halves.
-    fn registers(&self) -> i64 {
-        let (accumulators, halves) = (self.tall * self.rows / 2, self.tall * self.bk / 4);
-        accumulators + halves * 3 / 2 + tuning::ADDRESS_REGISTERS
+    fn registers(&self, q: &Quantized) -> i64 {
+        let accumulators = self.tall * self.rows / 2;
+        if self.promoted {
+            // Those of 64 rows of W have partial sums at a time, and a group has its weights.
+            return accumulators + self.rows / 2 + self.tall * self.terms(q) / 4 + PROMOTED_ADDRESS_REGISTERS;
+        }
+        accumulators + self.tall * self.bk / 4 * 3 / 2 + tuning::ADDRESS_REGISTERS
     }
 
     /// Registers of a block.
-    fn block_registers(&self) -> i64 {
-        let loading = if self.has_producer() { PRODUCER_REGISTERS } else { 0 };
-        WARPGROUP * (self.warpgroups * self.registers() + loading)
+    fn block_registers(&self, q: &Quantized) -> i64 {
+        let loading = if self.has_producer { PRODUCER_REGISTERS } else { 0 };
+        WARPGROUP * (self.warpgroups * self.registers(q) + loading)
     }
 
     fn tiles(&self, q: &Quantized) -> i64 {
@@ -293,7 +338,9 @@ impl FromRegisters {
         let stages = if self.stored_rows() < self.rows { 2 } else { 1 };
         let out = if self.parts == 1 { self.stored_rows() * self.weights() * 2 * stages } else { 0 };
         let parts = if self.parts > 1 { parts_bytes([self.rows, self.weights()], self.parts) } else { 0 };
-        ring + out + parts + 16 * self.stages + 2048
+        // Without a producer, which may fill the ring at any time, C is staged in its memory.
+        let staged = if self.has_producer { ring + out } else { ring.max(out) };
+        staged + parts + 16 * self.stages + 2048
     }
 
     /// What the product asks of the device in these tiles.
@@ -303,13 +350,21 @@ impl FromRegisters {
         let [x, p] = self.stage_bytes(q).map(|b| b as f64);
         let (weights, bk) = (self.weights() as f64, self.bk as f64);
         let own = self.warpgroups as f64;
-        let ordinary = dequantising(q, self.weights() * self.bk) + own * STAGE_INSTRUCTIONS;
+        let promoting = match self.promoted {
+            true => promoting(self.bk / self.terms(q), self.tall * self.rows / 2, self.tall * SCALES),
+            false => 0.0,
+        };
+        let ordinary = dequantising(q, self.weights() * self.bk, INSTRUCTIONS, self.promoted)
+            + own * (STAGE_INSTRUCTIONS + promoting);
         let mma = 2.0 * self.rows as f64 * weights * bk / rate;
         let instructions = self.tall as f64 * (bk / TERMS as f64) * 32.0;
+        let stage = STAGE_LATENCY + if self.promoted { PROMOTION } else { 0.0 };
+        // Warpgroups that meet in each stage dequantise at the same time.
+        let apart = if self.has_producer { own } else { 1.0 };
         Work {
             mma,
             issue: ordinary + mma,
-            latency: STAGE_LATENCY + ordinary / own + (mma / own).max(instructions),
+            latency: stage + ordinary / apart + (mma / apart).max(instructions),
             shared_bytes: x * (weights / ROWS as f64 + 1.0) + 2.0 * p,
             l2_bytes: x / self.sharing as f64 + p,
             overlap: OVERLAP,
@@ -319,13 +374,13 @@ impl FromRegisters {
             prologue: PROLOGUE,
             epilogue: match self.parts {
                 1 => 2.0 * self.rows as f64 * weights / tuning::PACKED_STORE_BYTES,
-                parts => sharing_out([self.rows, self.weights()], parts),
+                parts => sharing_out([self.rows, self.weights()], parts) + MEETING_PARTS * parts as f64,
             },
             tiles: self.tiles(q),
             resident: self.resident(q, target),
             cluster: self.parts.max(self.sharing),
             memory_bytes: memory_bytes(q),
-            flight: Flight::of((self.stages - 1) as f64 * (x + p)),
+            flight: Flight::of(ahead(self.stages, k / self.bk / self.parts) * (x + p)),
             ..Work::NONE
         }
     }
@@ -336,8 +391,7 @@ impl ByWarps {
     fn fitted(self, resident: i64, q: &Quantized, target: &Target) -> Option<ByWarps> {
         let ([_, n, k], stage) = (q.sizes, self.bk * self.slices);
         let divides = up(n, ROWS) * ROWS % self.weights() == 0 && k % (stage * self.parts) == 0;
-        let suits =
-            q.suits_stage(self.bk) && q.suits_stage(stage) && (!self.has_producer || stage.max(self.weights()) <= BOX);
+        let suits = q.suits_stage(self.bk) && q.suits_stage(stage) && (!self.has_producer || self.weights() <= BOX);
         if !divides || !suits {
             return None;
         }
@@ -359,8 +413,10 @@ impl ByWarps {
         };
         let few = self.parts == 1 || self.tiles(q) <= 4 * i64::from(target.device().multiprocessors);
         let long = !self.has_producer || tiles.stages >= STAGES.0.min(iterations);
+        let promotes = !self.promoted || q.promotes(self.terms(q));
         let resident = tiles.resident(q, target);
-        (small && few && long).then_some(ByWarps { resident, releases_early, ..tiles })
+        let small = small && tiles.block_threads() * tiles.registers() <= REGISTERS;
+        (small && few && long && promotes).then_some(ByWarps { resident, releases_early, ..tiles })
     }
 
     fn stage_bytes(&self, q: &Quantized) -> [i64; 2] {
@@ -384,11 +440,16 @@ impl ByWarps {
     /// Blocks that a multiprocessor has at a time.
     fn resident(&self, q: &Quantized, target: &Target) -> i64 {
         let by_shared = i64::from(target.limits.shared_optin) / self.shared(q).max(1);
+        let by_registers = REGISTERS / (self.block_threads() * self.registers());
+        by_shared.min(by_registers).clamp(1, MOST_RESIDENT)
+    }
+
+    /// Registers of a thread.
+    fn registers(&self) -> i64 {
         // The loop over the stages of TMA has an iteration's fragments in registers, that of cp.async those of several.
         let fragments = if self.has_producer { 0 } else { self.tall * self.bk / 8 * 5 };
-        let registers = WARP_REGISTERS + self.tall * self.rows / 2 + fragments;
-        let by_registers = REGISTERS / (self.block_threads() * registers);
-        by_shared.min(by_registers).clamp(1, MOST_RESIDENT)
+        let sums = self.tall * self.rows / 2 * if self.promoted { 2 } else { 1 };
+        WARP_REGISTERS + sums + fragments
     }
 
     /// What the product asks of the device in these tiles.
@@ -415,7 +476,7 @@ impl ByWarps {
             ..Work::NONE
         };
         if !self.has_producer {
-            let issue = dequantising(q, self.weights() * bk);
+            let issue = dequantising(q, self.weights() * bk, COPYING_INSTRUCTIONS, false);
             let issues = issue + own * mmas;
             return Work {
                 issue: issues,
@@ -423,14 +484,17 @@ impl ByWarps {
                 l2_bytes: stage,
                 l2_share: COPYING_L2_SHARE,
                 prologue: COPYING_PROLOGUE,
-                flight: Flight::of((self.stages - 1) as f64 * stage),
+                flight: Flight::of(ahead(self.stages, self.iterations(q)) * stage),
                 ..common
             };
         }
-        let permutes = if q.weights.bits() == 4 { 0.0 } else { 1.0 };
         let registers = (self.tall * weights * self.bk / 2 / LANES) as f64;
         let loads = steps * (self.rows as f64 / MATRIX as f64);
-        let instructions = registers * (WARP_INSTRUCTIONS + permutes) + loads + WARP_STAGE_INSTRUCTIONS;
+        let promoting = match self.promoted {
+            true => promoting(self.bk / self.terms(q), self.tall * self.rows / 2, self.tall * SCALES),
+            false => 0.0,
+        };
+        let instructions = registers * converting(q, WARP_INSTRUCTIONS, self.promoted) + loads + promoting;
         // TMA reads no rows beyond the end of X.
         let read = x * (q.sizes[0] as f64 / self.rows as f64).min(1.0) + p;
         Work {
@@ -443,7 +507,7 @@ impl ByWarps {
             memory_share: MEMORY_SHARE,
             launch: f64::from(device.launch_cycles),
             prologue: WARP_PROLOGUE,
-            flight: Flight::of((self.stages - 1) as f64 * read),
+            flight: Flight::of(ahead(self.stages, self.iterations(q)) * read),
             ..common
         }
     }

@@ -1,7 +1,7 @@
 //! Quantised weights on Hopper's tensor cores: wgmma with the dequantised weights as operand A from registers.
 //!
 //! A and B are swapped (C^T = D X^T), so that rows of the instruction are rows of W and its n extent is the rows of X: 8 to 256. TMA fills a
-//! ring of stages with tiles of X, packed weights, scales and zero points. In each stage a lane loads its weights, 8 bytes at a time, and
+//! ring of stages with tiles of X, packed weights, scales and zero points. In each stage a lane loads its weights, 16 bytes at a time, and
 //! dequantises them to the fragment of the instruction. While one warpgroup dequantises, the tensor cores run the wgmmas of another
 //! warpgroup, or of another block of the multiprocessor.
 
@@ -46,10 +46,14 @@ pub struct FromRegisters {
     pub sharing: i64,
     /// As many blocks as fit at once walk the tiles.
     pub persistent: bool,
+    /// A producer warpgroup issues the TMA loads; without one the warpgroups meet at a barrier in each stage.
+    pub has_producer: bool,
     /// Blocks that share a multiprocessor.
     pub resident: i64,
     /// The next kernel may begin beside this one.
     pub releases_early: bool,
+    /// Scales multiply partial sums, not weights. With one part of k alone.
+    pub promoted: bool,
 }
 
 impl FromRegisters {
@@ -58,18 +62,11 @@ impl FromRegisters {
         ROWS * self.tall * self.warpgroups
     }
 
-    /// Whether a producer warpgroup issues the TMA loads. Without one the consumer warpgroups need a barrier per stage: on an H100 the product
-    /// 64x28672x8192 with s4 weights takes 60.6 us with a producer and 75.9 us without; in clusters of two blocks 67.9 and 99 us (no record was
-    /// kept).
-    pub(super) fn has_producer(&self) -> bool {
-        self.persistent || self.warpgroups > 1 && self.parts == 1
-    }
-
     /// Whether the body of the loop over stages has an iteration for each stage of the ring, so that slots are constants: 1x28672x8192 takes 37.5 us
     /// on an H200 in 64 rows of W with eight stages, and 39.5 without (h200-2026-11-30/weights.jsonl). With a producer it was not measured.
     fn unrolls(&self, q: &Quantized) -> bool {
         let iterations = q.sizes[2] / self.bk / self.parts;
-        !self.has_producer() && self.stages > 1 && iterations % self.stages == 0
+        !self.has_producer && self.stages > 1 && iterations % self.stages == 0
     }
 
     /// Rows of C that are stored at once.
@@ -83,6 +80,7 @@ impl FromRegisters {
         let padding = Padding::new(&spec, [self.rows, 1], 1);
         let mut s = Steps::new();
         padding.pad(&mut s, "mma");
+        s.compute_inline(if self.promoted { "D" } else { "U" });
         if self.parts == 1 {
             self.pad_conversion(&mut s, q, &padding);
         }
@@ -91,12 +89,13 @@ impl FromRegisters {
         self.operands(&mut s, q, &padding);
         self.epilogue(&mut s, q, &padding);
         if self.stages > 1 {
-            s.pipeline("k0", self.stages).in_flight(i64::from(self.stages > 2));
+            // Partial sums are complete in each stage.
+            s.pipeline("k0", self.stages).in_flight(i64::from(self.stages > 2 && !self.promoted));
         }
         if self.unrolls(q) {
             s.annotate("k0", Note::UnrollLimit, self.stages);
         }
-        if self.has_producer() {
+        if self.has_producer {
             let zeros = if q.has_zeros { Some("Z_s") } else { None };
             let copied: Vec<&str> = ["X_s", "P_s", "S_s"].into_iter().chain(zeros).collect();
             s.specialize(copied, "load", 4).registers(PRODUCER_REGISTERS);
@@ -136,12 +135,24 @@ impl FromRegisters {
     fn nest(&self, s: &mut Steps, q: &Quantized) {
         let [_, (cj, jc)] = self.cluster().factors();
         let (tall, io) = if self.tall > 1 { (Some(self.tall), "io") } else { (None, "") };
-        s.split("i", [self.rows], ["i0", "in"]);
+        let (terms, kb) = (self.terms(q), self.group_loop(q));
+        let [i, j] = if self.promoted { ["ri", "rj"] } else { ["i", "j"] };
+        if self.promoted {
+            s.split("k", [terms], ["kg", "kt"]).promote("mma", "kg").made(["part", i, j, "k0"]);
+            if kb != "k0" {
+                s.split("k0", [self.bk / terms], ["k0", kb]);
+            }
+        }
+        s.split(i, [self.rows], ["i0", "in"]);
         let factors = cj.into_iter().chain([self.warpgroups]).chain(tall).chain([ROWS]);
-        s.split("j", factors, present(["j0", jc, "jw", io, "jm"]));
-        s.split("k", [self.bk / TERMS, TERMS], ["k0", "kk", "ki"]);
+        s.split(j, factors, present(["j0", jc, "jw", io, "jm"]));
         let [_, part] = part_loops(self.parts, Combine::Cluster);
-        s.reorder(present(["i0", "j0", jc, part, "jw", "k0", "kk", io, "jm", "in", "ki"]));
+        if self.promoted {
+            s.reorder(present(["i0", "j0", jc, "jw", "k0", if kb == "k0" { "" } else { kb }, io, "jm", "in"]));
+        } else {
+            s.split("k", [self.bk / TERMS, TERMS], ["k0", "kk", "ki"]);
+            s.reorder(present(["i0", "j0", jc, part, "jw", "k0", "kk", io, "jm", "in", "ki"]));
+        }
         let mode = if self.persistent { BindMode::Persistent } else { BindMode::Plain };
         walk(s, "i0", group_of(&q.product(), RASTER_GROUP), mode);
         s.bind("jw", Axis::Warpgroup);
@@ -160,9 +171,15 @@ impl FromRegisters {
     /// X in shared memory, and the weights on their way to registers.
     fn operands(&self, s: &mut Steps, q: &Quantized, padding: &Padding) {
         let (sums, x) = (self.sums(), q.activations);
+        let (products, weights, scaled) = if self.promoted { ("part", "U", sums) } else { (sums, "D", "D") };
+        if self.promoted {
+            let at = if self.tall > 1 { "io" } else { self.group_loop(q) };
+            s.compute_at("part", at).made(["p0", "p1"]).set_scope("part", Scope::Fragment);
+            s.split("kt", [TERMS], ["kk", "ki"]).reorder(["kk", "p1", "p0", "ki"]);
+        }
         let pads = padding.pads_result();
         let source = if pads { "X_pad" } else { "X" };
-        s.cache_read(sums, source, Scope::Shared, "X_s").compute_at("X_s", "k0");
+        s.cache_read(products, source, Scope::Shared, "X_s").compute_at("X_s", "k0");
         if pads {
             s.compute_inline("X_pad");
         }
@@ -170,19 +187,33 @@ impl FromRegisters {
         if let Some(sharing) = self.cluster().sharing(Operand::A) {
             s.multicast(sharing);
         }
-        s.set_scope("D", Scope::Fragment);
+        s.set_scope(weights, Scope::Fragment);
         if self.parts > 1 {
             self.parts_tile().keep(s, "jw");
         } else {
             s.set_scope(padding.converted(), Scope::Fragment);
         }
-        s.compute_at("D", "k0").made(["d0", "d1"]);
-        s.tensorize_by("jm", &format!("wgmma_rs.m64n{}k16.f32.{x}.{x}", self.rows), ["jm", "in", "ki"]);
-        let zeros = q.has_zeros.then_some(["Z", "Z_s"]);
-        for [from, to] in [["P", "P_s"], ["S", "S_s"]].into_iter().chain(zeros) {
-            s.cache_read("D", from, Scope::Shared, to).compute_at(to, "k0").copy_with(to, CopyKind::Tma);
+        s.compute_at(weights, if self.promoted { self.group_loop(q) } else { "k0" }).made(["d0", "d1"]);
+        if self.promoted {
+            s.decompose_reduction(sums, "k0");
         }
-        s.cache_read("D", "P_s", Scope::Fragment, "P_f");
+        let [j, i] = if self.promoted { ["p1", "p0"] } else { ["jm", "in"] };
+        s.tensorize_by(j, &format!("wgmma_rs.m64n{}k16.f32.{x}.{x}", self.rows), [j, i, "ki"]);
+        let zeros = q.has_zeros.then_some([weights, "Z", "Z_s"]);
+        for [of, from, to] in [[weights, "P", "P_s"], [scaled, "S", "S_s"]].into_iter().chain(zeros) {
+            s.cache_read(of, from, Scope::Shared, to).compute_at(to, "k0").copy_with(to, CopyKind::Tma);
+        }
+        s.cache_read(weights, "P_s", Scope::Fragment, "P_f");
+    }
+
+    /// Terms of a partial sum.
+    pub(super) fn terms(&self, q: &Quantized) -> i64 {
+        self.bk.min(q.group())
+    }
+
+    /// The loop whose iterations have the terms of a partial sum each.
+    fn group_loop(&self, q: &Quantized) -> &'static str {
+        if self.terms(q) < self.bk { "kb" } else { "k0" }
     }
 
     fn parts_tile(&self) -> ClusterTile {

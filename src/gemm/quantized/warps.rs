@@ -1,9 +1,9 @@
 //! Quantised weights on tensor cores by mma.sync: the dequantised weights are operand A of the instruction.
 //!
 //! A and B are swapped (C^T = D X^T): an instruction has 16 rows of W and 8 rows of X. TMA, or cp.async on chips without it, fills a ring of
-//! stages with tiles of X, packed weights, scales and zero points. In each stage a lane loads its weights, 8 bytes at a time, and
-//! dequantises them to fragments; the fragments of X come by ldmatrix. Where there are few tiles, warps of a block divide k (slices), or
-//! blocks do (parts), and a second kernel adds the parts.
+//! stages with tiles of X, packed weights, scales and zero points. In each stage a lane loads its weights, 16 bytes at a time, and dequantises them
+//! to fragments, or converts them and multiplies the partial sums of a group by its scale. The fragments of X come by ldmatrix. Where there are
+//! few tiles, warps of a block divide k (slices), or blocks do (parts), and a second kernel adds the parts.
 
 use super::{Quantized, Tiles};
 use crate::gemm::epilogue::Accumulators;
@@ -22,6 +22,8 @@ const COPY: i64 = 16;
 const PANEL: i64 = 128;
 /// Rows of blocks that are walked together.
 const RASTER_GROUP: i64 = 8;
+/// Elements of a box of TMA along a dimension at most.
+pub(super) const BOX: i64 = 256;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +48,8 @@ pub struct ByWarps {
     pub resident: i64,
     /// The next kernel may begin beside this one.
     pub releases_early: bool,
+    /// Scales multiply partial sums, not weights. With a producer alone.
+    pub promoted: bool,
 }
 
 impl ByWarps {
@@ -84,10 +88,20 @@ impl ByWarps {
         let (sums, x) = (self.sums(), q.activations);
         let mut s = Steps::new();
         padding.pad(&mut s, "mma");
+        s.compute_inline(if self.promoted { "D" } else { "U" });
         split_k(&mut s, self.parts, Combine::Kernel);
-        self.nest(&mut s, q);
-        self.copies(&mut s, q, padding.pads_result());
-        s.cache_read(sums, "X_s", Scope::Fragment, "X_f").compute_at("X_f", "kk").made(["f0", "f1"]);
+        if self.promoted {
+            self.promoted_nest(&mut s, q);
+        } else {
+            self.nest(&mut s);
+        }
+        self.walk(&mut s, q);
+        let products = if self.promoted { "part" } else { sums };
+        if self.promoted {
+            self.partial_sums(&mut s, q);
+        }
+        self.copies(&mut s, q, products, padding.pads_result());
+        s.cache_read(products, "X_s", Scope::Fragment, "X_f").compute_at("X_f", "kk").made(["f0", "f1"]);
         if self.pairs_steps() {
             s.tensorize("f0", &format!("ldmatrix.m8n32.{x}"));
         } else {
@@ -95,7 +109,11 @@ impl ByWarps {
         }
         self.results(&mut s, &padding);
         s.decompose_reduction(sums, "k0").made(["zero"]);
-        s.tensorize_by("ji", &format!("mma.m16n8k16.f32.{x}.{x}"), ["ji", "ii", "ki"]);
+        let [j, i] = if self.promoted { ["pj", "pi"] } else { ["ji", "ii"] };
+        if self.promoted {
+            s.decompose_reduction(products, "kk").made(["zero_part"]);
+        }
+        s.tensorize_by(j, &format!("mma.m16n8k16.f32.{x}.{x}"), [j, i, "ki"]);
         if self.has_producer {
             let zeros = if q.has_zeros { Some("Z_s") } else { None };
             s.specialize(["X_s", "P_s", "S_s"].into_iter().chain(zeros), "load", 1);
@@ -118,12 +136,12 @@ impl ByWarps {
     }
 
     /// The loops of blocks, warps and instructions.
-    fn nest(&self, s: &mut Steps, q: &Quantized) {
+    fn nest(&self, s: &mut Steps) {
         let [weights, rows, terms] = SHAPE;
         s.split("i", [self.rows / rows, rows], ["i0", "im", "ii"]);
         s.split("j", [self.warps, self.tall, weights], ["j0", "jw", "jm", "ji"]);
-        let (slices, ks) = if self.slices > 1 { (Some(self.slices), "ks") } else { (None, "") };
-        let (steps, kp) = if self.pairs_steps() { (Some(2), "kp") } else { (None, "") };
+        let (slices, ks) = self.slice_loop();
+        let (steps, kp) = self.pair_loop();
         let matrices = self.bk / (terms * steps.unwrap_or(1));
         s.split(
             "k",
@@ -135,9 +153,72 @@ impl ByWarps {
         }
         let part = if self.parts > 1 { "part" } else { "" };
         s.reorder(present([part, "i0", "j0", "jw", ks, "k0", "kk", kp, "jm", "im", "ji", "ii", "ki"]));
+    }
+
+    /// The loops of blocks, warps and accumulators, to which partial sums of the terms of a group are added.
+    fn promoted_nest(&self, s: &mut Steps, q: &Quantized) {
+        let [weights, rows, _] = SHAPE;
+        let (terms, sums) = (self.terms(q), self.sums());
+        let (slices, ks) = self.slice_loop();
+        s.split("k", slices.into_iter().chain([terms]), present(["kg", ks, "kt"]));
+        if self.slices > 1 {
+            s.rfactor("mma", "ks").made(["slices", "ti", "tj", "ts"]).set_scope("slices", Scope::Shared);
+            s.cache_write("slices", "slices", Scope::Fragment, "C_f");
+        }
+        let rs = self.warp_slices();
+        s.promote(sums, "kg").made(present(["part", rs, "ri", "rj", "k0"]));
+        let (groups, kb) = if terms < self.bk { (Some(self.bk / terms), "kb") } else { (None, "") };
+        if let Some(groups) = groups {
+            s.split("k0", [groups], ["k0", "kb"]);
+        }
+        s.split("ri", [self.rows / rows, rows], ["i0", "im", "ii"]);
+        s.split("rj", [self.warps, self.tall, weights], ["j0", "jw", "jm", "ji"]);
+        s.reorder(present(["i0", "j0", "jw", rs, "k0", kb, "jm", "im", "ji", "ii"]));
+    }
+
+    /// The partial sums of the terms of a group: loops of instructions.
+    fn partial_sums(&self, s: &mut Steps, q: &Quantized) {
+        let [weights, rows, terms] = SHAPE;
+        let (steps, kp) = self.pair_loop();
+        s.compute_at("part", self.group_loop(q)).made(["p0", "p1"]).set_scope("part", Scope::Fragment);
+        s.split("p0", [rows], ["pm", "pi"]).split("p1", [weights], ["pn", "pj"]);
+        s.split("kt", steps.into_iter().chain([terms]), present(["kk", kp, "ki"]));
+        s.reorder(present(["kk", kp, "pn", "pm", "pj", "pi", "ki"]));
+    }
+
+    /// Terms of a partial sum.
+    pub(super) fn terms(&self, q: &Quantized) -> i64 {
+        self.bk.min(q.group())
+    }
+
+    /// The loop whose iterations have the terms of a partial sum each.
+    fn group_loop(&self, q: &Quantized) -> &'static str {
+        if self.terms(q) < self.bk { "kb" } else { "k0" }
+    }
+
+    /// The loop over slices around the accumulators.
+    fn warp_slices(&self) -> &'static str {
+        match (self.slices > 1, self.promoted) {
+            (false, _) => "",
+            (true, false) => "ks",
+            (true, true) => "rs",
+        }
+    }
+
+    fn slice_loop(&self) -> (Option<i64>, &'static str) {
+        if self.slices > 1 { (Some(self.slices), "ks") } else { (None, "") }
+    }
+
+    /// The two steps of k of an ldmatrix.
+    fn pair_loop(&self) -> (Option<i64>, &'static str) {
+        if self.pairs_steps() { (Some(2), "kp") } else { (None, "") }
+    }
+
+    /// The order of the tiles, the warps, and how the kernel is launched.
+    fn walk(&self, s: &mut Steps, q: &Quantized) {
         walk(s, "i0", group_of(&q.product(), RASTER_GROUP), BindMode::Plain);
         if self.slices > 1 {
-            s.fuse(["jw", "ks"], "w");
+            s.fuse(["jw", self.warp_slices()], "w");
         }
         s.bind(self.warp(), Axis::Warp);
         s.launch("tile").min_blocks(self.resident);
@@ -152,38 +233,52 @@ impl ByWarps {
     }
 
     /// X, weights, scales and zero points in shared memory, and the weights on their way to registers.
-    fn copies(&self, s: &mut Steps, q: &Quantized, pads: bool) {
-        let (sums, source) = (self.sums(), if pads { "X_pad" } else { "X" });
-        s.cache_read(sums, source, Scope::Shared, "X_s");
+    fn copies(&self, s: &mut Steps, q: &Quantized, products: &str, pads: bool) {
+        let source = if pads { "X_pad" } else { "X" };
+        s.cache_read(products, source, Scope::Shared, "X_s");
         self.copy(s, "X_s", q.activations.bits());
         if pads {
             s.compute_inline("X_pad");
         }
         s.swizzle("X_s", PANEL);
         self.copy_with(s, "X_s");
-        s.set_scope("D", Scope::Fragment).compute_at("D", "k0").made(["d0", "d1"]);
-        let zeros = q.has_zeros.then_some(("Z", "Z_s", q.activations));
-        let own = [("P", "P_s", q.weights), ("S", "S_s", q.activations)];
-        for (from, to, dtype) in own.into_iter().chain(zeros) {
-            s.cache_read("D", from, Scope::Shared, to);
+        let (weights, at, scaled) =
+            if self.promoted { ("U", self.group_loop(q), self.sums()) } else { ("D", "k0", "D") };
+        s.set_scope(weights, Scope::Fragment).compute_at(weights, at).made(["d0", "d1"]);
+        let zeros = q.has_zeros.then_some((weights, "Z", "Z_s", q.activations));
+        let own = [(weights, "P", "P_s", q.weights), (scaled, "S", "S_s", q.activations)];
+        for (of, from, to, dtype) in own.into_iter().chain(zeros) {
+            s.cache_read(of, from, Scope::Shared, to);
             self.copy(s, to, dtype.bits());
             self.copy_with(s, to);
         }
         if self.stages > 1 {
             s.pipeline("k0", self.stages);
         }
-        s.cache_read("D", "P_s", Scope::Fragment, "P_f");
+        s.cache_read(weights, "P_s", Scope::Fragment, "P_f");
     }
 
     /// The copy of a tile for each iteration of `k0`, which all threads make where no producer does, 16 bytes at a time.
     fn copy(&self, s: &mut Steps, to: &str, bits: u32) {
         s.compute_at(to, "k0");
+        let name = |end: &str| format!("{}{end}", to.to_lowercase().trim_end_matches("_s"));
+        let [first, second, third, both] = ["0", "1", "2", "r"].map(name);
+        // Packed weights have three dimensions.
+        let loops = [&first, &second, &third];
+        s.made(&loops[..if to == "P_s" { 3 } else { 2 }]);
         if self.has_producer {
+            // A box has 256 elements along a dimension at most.
+            if to == "X_s" && self.bk * self.slices > BOX {
+                s.split(&second, [BOX], ["xp", "xe"]).reorder(["xp", &first, "xe"]);
+            }
             return;
         }
-        let name = |end: &str| format!("{}{end}", to.to_lowercase().trim_end_matches("_s"));
-        let [first, second] = ["0", "1"].map(name);
-        s.made([&first, &second]);
+        let [first, second] = if to == "P_s" {
+            s.fuse([&first, &second], &both);
+            [both, third]
+        } else {
+            [first, second]
+        };
         let vector = 8 * COPY / i64::from(bits);
         divide_among_threads(s, [&first, &second], &name("e"), self.threads(), vector, ["_0", "_1", "_2"].map(name));
         s.bind(&name("_1"), Axis::ThreadX).vectorize(&name("_2"));
@@ -200,7 +295,9 @@ impl ByWarps {
             s.split("o0", [rows], ["om", "oi"]).split("o1", [weights], ["on", "oj"]).reorder(["om", "on", "oi", "oj"]);
         };
         if self.sums() != "mma" {
-            s.cache_write(self.sums(), self.sums(), Scope::Fragment, "C_f");
+            if !self.promoted {
+                s.cache_write(self.sums(), self.sums(), Scope::Fragment, "C_f");
+            }
             s.reverse_compute_at("C_f", self.warp()).made(["op", "o0", "o1"]);
             tile(s);
         }
