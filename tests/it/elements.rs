@@ -4,11 +4,12 @@
 use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
+use warploom::error::Code;
 use warploom::gemm::{
     Activation, Along, Epilogue, FragmentBuffers, Kind, Mma, Source, SwapAb, Wgmma, describe, recommend,
     recommend_without_workspace,
 };
-use warploom::lower::print;
+use warploom::lower::{self, print};
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, run_lowered};
 use warploom::te::Layout;
@@ -118,6 +119,12 @@ fn operands_of_bytes_across_k_are_transposed_for_wgmma() {
         let (name, text) = (format!("{n} {tall}x{wide}"), schedule.to_string());
         assert!(text.contains("-> transpose warps=") && text.contains("wgmma_rs.m64n"), "{name} {text}");
         assert!(!text.contains("_pack"), "{name} {text}");
+        // Lowering does not yet shrink the tile of C whose second box of 96 bytes a row lies beyond C.
+        if out == DType::E4m3 && wide == 192 && n_ <= 96 && !swap_ab.is_swapped() {
+            let refused = lower::lower(&schedule.scheduled().unwrap(), &target).unwrap_err();
+            assert_eq!(refused.code(), Code::LowerBulkRows, "{name}: {refused}");
+            continue;
+        }
         right(&schedule);
     }
 }
