@@ -4,12 +4,11 @@
 use super::ptxas::{assemble, tools};
 use super::sample::drawn;
 use super::tensor::{lowered, right};
-use warploom::error::Code;
 use warploom::gemm::{
     Activation, Along, Epilogue, FragmentBuffers, Kind, Mma, Source, SwapAb, Wgmma, describe, recommend,
     recommend_without_workspace,
 };
-use warploom::lower::{self, print};
+use warploom::lower::print;
 use warploom::reference::{Sample, outputs};
 use warploom::sim::{Mode, run_lowered};
 use warploom::te::Layout;
@@ -91,6 +90,9 @@ fn operands_of_bytes_across_k_come_to_wgmma_through_registers() {
     }
 }
 
+/// A case of 192 columns of bytes of which C has 80: the second of two boxes in which they are stored lies beyond C.
+const BEYOND: usize = 180;
+
 /// Where neither operand runs along k, one comes through registers and the other is transposed in shared memory by warps of its own: whole tiles whose results leave
 /// from registers, and ragged ones.
 #[test]
@@ -103,7 +105,7 @@ fn operands_of_bytes_across_k_are_transposed_for_wgmma() {
     let cases = types.flat_map(|t| tiles.map(|tile| (t, tile))).flat_map(|c| sizes.map(|s| (c, s)));
     let cases = cases.flat_map(|c| [SwapAb::Straight, SwapAb::Swapped].map(|s| (c, s)));
     for (n, (((((a, b), acc, out), ([tall, wide], bk)), size), swap_ab)) in
-        cases.enumerate().filter(|(n, _)| drawn(&format!("transposed {n}"), 24))
+        cases.enumerate().filter(|(n, _)| *n == BEYOND || drawn(&format!("transposed {n}"), 24))
     {
         let [m, n_, k] = size;
         let program = te::parse(&format!("gemm {m}x{n_}x{k} {a}*{b}>{acc}>{out} TN")).unwrap();
@@ -119,12 +121,6 @@ fn operands_of_bytes_across_k_are_transposed_for_wgmma() {
         let (name, text) = (format!("{n} {tall}x{wide}"), schedule.to_string());
         assert!(text.contains("-> transpose warps=") && text.contains("wgmma_rs.m64n"), "{name} {text}");
         assert!(!text.contains("_pack"), "{name} {text}");
-        // Lowering does not yet shrink the tile of C whose second box of 96 bytes a row lies beyond C.
-        if out == DType::E4m3 && wide == 192 && n_ <= 96 && !swap_ab.is_swapped() {
-            let refused = lower::lower(&schedule.scheduled().unwrap(), &target).unwrap_err();
-            assert_eq!(refused.code(), Code::LowerBulkRows, "{name}: {refused}");
-            continue;
-        }
         right(&schedule);
     }
 }
