@@ -184,6 +184,16 @@ impl Quantized {
         self.packing().is_ok_and(|packing| terms % packing.block() == 0)
     }
 
+    /// Terms of a partial sum in stages of `bk` terms: those of a scale.
+    fn partial_terms(&self, bk: i64) -> i64 {
+        bk.min(self.group())
+    }
+
+    /// The loop of a recipe whose iterations have the terms of a partial sum each.
+    fn group_loop(&self, bk: i64) -> &'static str {
+        if self.partial_terms(bk) < bk { "kb" } else { "k0" }
+    }
+
     /// Scales and zero points of so many rows of W in a stage of `bk` terms.
     fn stage_scales(&self, weights: i64, bk: i64) -> i64 {
         weights * (bk / self.group()).max(1) * if self.has_zeros { 2 } else { 1 }

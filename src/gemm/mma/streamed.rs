@@ -1,4 +1,4 @@
-//! GEMMs of few rows or columns of 4-bit integers: the many rows of the other operand come from device memory once, as a stream.
+//! GEMMs of 4-bit integers with few rows or columns of C: device memory is read once, and its bandwidth limits them.
 //!
 //! A producer warp fills a ring of stages by TMA, and the other warps unpack what they multiply. 16x28672x8192 NT of s4 takes 31.8 us on an H200 in
 //! seven warps of 32 columns, and 37.4 in 896 blocks of a warp that copies its own tiles by cp.async (h200-2026-11-30).
@@ -7,17 +7,16 @@ use super::{Epilogue, FragmentBuffers, Mma, Operand, OperandForm, Source, Tma, u
 use crate::gemm::work::{Flight, Work};
 use crate::ir::Note;
 use crate::schedule::Steps;
-use crate::target::{Features, Target};
+use crate::target::{BOX_SIDE, Features, Target};
 use crate::te::GemmSpec;
 
-/// The few rows or columns at most, of which 16 were measured, and what they are a multiple of, as are those of a warp.
+/// Rows or columns of the smaller side of C at most (16 were measured), and what the sides of tiles are a multiple of.
 const FEW: i64 = 32;
 const STEP: i64 = 16;
 /// Warps along the stream, and their rows or columns.
 const WARPS: std::ops::RangeInclusive<i64> = 1..=8;
 const SIDES: [i64; 3] = [16, 32, 64];
-/// Elements of a box of TMA along a dimension, and stages, at most.
-const BOX: i64 = 256;
+/// Stages at most.
 const STAGES: i64 = 8;
 
 impl Mma {
@@ -31,7 +30,7 @@ impl Mma {
             return Vec::new();
         }
         let tiles = WARPS.flat_map(|warps| SIDES.map(|of_warp| (warps, of_warp)));
-        let tiles = tiles.filter(|(warps, of_warp)| warps * of_warp <= BOX);
+        let tiles = tiles.filter(|(warps, of_warp)| warps * of_warp <= BOX_SIDE);
         let with = |(warps, of_warp): (i64, i64)| {
             let ([mut block, mut number], many) = ([[side; 2], [1; 2]], 1 - few);
             (block[many], number[many]) = (warps * of_warp, warps);
@@ -45,7 +44,8 @@ impl Mma {
         tiles.filter_map(with).collect()
     }
 
-    /// With as many stages as there is room for, of those that divide the iterations where some do.
+    /// With the largest number of stages that shared memory holds and that divides the number of k iterations, or the largest that it holds
+    /// where none of three or more divides it.
     fn with_long_ring(self, spec: &GemmSpec, target: &Target) -> Option<Mma> {
         let iterations = up(spec.k, self.bk);
         let with = |stages| Mma { stages, ..self };
@@ -62,7 +62,7 @@ impl Mma {
         self.tma.is_some() && self.form == OperandForm::Unpacked
     }
 
-    /// The body of the loop over stages has an iteration for each stage of the ring where they divide the iterations, so that slots are constants.
+    /// Unrolls the k loop by the number of stages where that divides its iterations, so that the stage of each iteration is a constant.
     pub(super) fn unroll_stream(&self, s: &mut Steps, spec: &GemmSpec) {
         if self.is_streamed() && up(spec.k, self.bk) % self.stages == 0 {
             s.annotate("k0", Note::UnrollLimit, self.stages);

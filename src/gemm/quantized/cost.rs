@@ -1,7 +1,7 @@
 //! The tiles of quantised weights: which there are, and their [`Work`].
 
 use super::registers::{FromRegisters, PRODUCER_REGISTERS, TERMS};
-use super::warps::{BOX, ByWarps, MATRIX, SHAPE};
+use super::warps::{ByWarps, MATRIX, SHAPE};
 use super::{Quantized, ROWS, Tiles};
 use crate::dtype::DType;
 use crate::gemm::operand::up;
@@ -9,7 +9,7 @@ use crate::gemm::split::{Combine, combining, parts_bytes, sharing_out};
 use crate::gemm::tiles::WARPGROUP;
 use crate::gemm::tuning;
 use crate::gemm::work::{Flight, Placement, Work, mma_cycles, ranked, releases_early};
-use crate::target::{Features, LANES, REGISTERS_PER_SM, SCHEDULERS, Target};
+use crate::target::{BOX_SIDE, Features, LANES, REGISTERS_PER_SM, SCHEDULERS, Target};
 
 /// Rows of X of a tile at most, and what they are a multiple of.
 const MOST_ROWS: i64 = 256;
@@ -283,8 +283,8 @@ impl FromRegisters {
         let shares = self.sharing == 1 || self.has_producer;
         // One warpgroup has as many threads as would load, and parts meet in clusters without one.
         let loads = !self.has_producer || self.persistent || self.warpgroups > 1 && self.parts == 1;
-        let promotes =
-            !self.promoted || self.parts == 1 && self.rows <= MOST_PROMOTED_ROWS && q.promotes(self.terms(q));
+        let promotes = !self.promoted
+            || self.parts == 1 && self.rows <= MOST_PROMOTED_ROWS && q.promotes(q.partial_terms(self.bk));
         let blocks = Placement {
             blocks: tiles.tiles(q),
             resident: tiles.resident(q, target),
@@ -312,7 +312,10 @@ impl FromRegisters {
         let accumulators = self.tall * self.rows / 2;
         if self.promoted {
             // Those of 64 rows of W have partial sums at a time, and a group has its weights.
-            return accumulators + self.rows / 2 + self.tall * self.terms(q) / 4 + PROMOTED_ADDRESS_REGISTERS;
+            return accumulators
+                + self.rows / 2
+                + self.tall * q.partial_terms(self.bk) / 4
+                + PROMOTED_ADDRESS_REGISTERS;
         }
         accumulators + self.tall * self.bk / 4 * 3 / 2 + tuning::ADDRESS_REGISTERS
     }
@@ -351,7 +354,7 @@ impl FromRegisters {
         let (weights, bk) = (self.weights() as f64, self.bk as f64);
         let own = self.warpgroups as f64;
         let promoting = match self.promoted {
-            true => promoting(self.bk / self.terms(q), self.tall * self.rows / 2, self.tall * SCALES),
+            true => promoting(self.bk / q.partial_terms(self.bk), self.tall * self.rows / 2, self.tall * SCALES),
             false => 0.0,
         };
         let ordinary = dequantising(q, self.weights() * self.bk, INSTRUCTIONS, self.promoted)
@@ -391,7 +394,8 @@ impl ByWarps {
     fn fitted(self, resident: i64, q: &Quantized, target: &Target) -> Option<ByWarps> {
         let ([_, n, k], stage) = (q.sizes, self.bk * self.slices);
         let divides = up(n, ROWS) * ROWS % self.weights() == 0 && k % (stage * self.parts) == 0;
-        let suits = q.suits_stage(self.bk) && q.suits_stage(stage) && (!self.has_producer || self.weights() <= BOX);
+        let suits =
+            q.suits_stage(self.bk) && q.suits_stage(stage) && (!self.has_producer || self.weights() <= BOX_SIDE);
         if !divides || !suits {
             return None;
         }
@@ -413,7 +417,7 @@ impl ByWarps {
         };
         let few = self.parts == 1 || self.tiles(q) <= 4 * i64::from(target.device().multiprocessors);
         let long = !self.has_producer || tiles.stages >= STAGES.0.min(iterations);
-        let promotes = !self.promoted || q.promotes(self.terms(q));
+        let promotes = !self.promoted || q.promotes(q.partial_terms(self.bk));
         let resident = tiles.resident(q, target);
         let small = small && tiles.block_threads() * tiles.registers() <= REGISTERS;
         (small && few && long && promotes).then_some(ByWarps { resident, releases_early, ..tiles })
@@ -491,7 +495,7 @@ impl ByWarps {
         let registers = (self.tall * weights * self.bk / 2 / LANES) as f64;
         let loads = steps * (self.rows as f64 / MATRIX as f64);
         let promoting = match self.promoted {
-            true => promoting(self.bk / self.terms(q), self.tall * self.rows / 2, self.tall * SCALES),
+            true => promoting(self.bk / q.partial_terms(self.bk), self.tall * self.rows / 2, self.tall * SCALES),
             false => 0.0,
         };
         let instructions = registers * converting(q, WARP_INSTRUCTIONS, self.promoted) + loads + promoting;

@@ -135,7 +135,7 @@ impl FromRegisters {
     fn nest(&self, s: &mut Steps, q: &Quantized) {
         let [_, (cj, jc)] = self.cluster().factors();
         let (tall, io) = if self.tall > 1 { (Some(self.tall), "io") } else { (None, "") };
-        let (terms, kb) = (self.terms(q), self.group_loop(q));
+        let (terms, kb) = (q.partial_terms(self.bk), q.group_loop(self.bk));
         let [i, j] = if self.promoted { ["ri", "rj"] } else { ["i", "j"] };
         if self.promoted {
             s.split("k", [terms], ["kg", "kt"]).promote("mma", "kg").made(["part", i, j, "k0"]);
@@ -173,7 +173,7 @@ impl FromRegisters {
         let (sums, x) = (self.sums(), q.activations);
         let (products, weights, scaled) = if self.promoted { ("part", "U", sums) } else { (sums, "D", "D") };
         if self.promoted {
-            let at = if self.tall > 1 { "io" } else { self.group_loop(q) };
+            let at = if self.tall > 1 { "io" } else { q.group_loop(self.bk) };
             s.compute_at("part", at).made(["p0", "p1"]).set_scope("part", Scope::Fragment);
             s.split("kt", [TERMS], ["kk", "ki"]).reorder(["kk", "p1", "p0", "ki"]);
         }
@@ -193,7 +193,7 @@ impl FromRegisters {
         } else {
             s.set_scope(padding.converted(), Scope::Fragment);
         }
-        s.compute_at(weights, if self.promoted { self.group_loop(q) } else { "k0" }).made(["d0", "d1"]);
+        s.compute_at(weights, if self.promoted { q.group_loop(self.bk) } else { "k0" }).made(["d0", "d1"]);
         if self.promoted {
             s.decompose_reduction(sums, "k0");
         }
@@ -204,16 +204,6 @@ impl FromRegisters {
             s.cache_read(of, from, Scope::Shared, to).compute_at(to, "k0").copy_with(to, CopyKind::Tma);
         }
         s.cache_read(weights, "P_s", Scope::Fragment, "P_f");
-    }
-
-    /// Terms of a partial sum.
-    pub(super) fn terms(&self, q: &Quantized) -> i64 {
-        self.bk.min(q.group())
-    }
-
-    /// The loop whose iterations have the terms of a partial sum each.
-    fn group_loop(&self, q: &Quantized) -> &'static str {
-        if self.terms(q) < self.bk { "kb" } else { "k0" }
     }
 
     fn parts_tile(&self) -> ClusterTile {

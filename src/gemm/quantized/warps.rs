@@ -13,7 +13,7 @@ use crate::gemm::split::{Combine, combine_parts, split_k};
 use crate::gemm::staging::{divide_among_threads, present};
 use crate::ir::{Axis, BindMode, CopyKind, Note, Scope};
 use crate::schedule::Steps;
-use crate::target::{LANES, Target};
+use crate::target::{BOX_SIDE, LANES, Target};
 
 /// Rows of W and of X, and terms of an instruction.
 pub(super) const SHAPE: [i64; 3] = [16, 8, 16];
@@ -22,8 +22,6 @@ const COPY: i64 = 16;
 const PANEL: i64 = 128;
 /// Rows of blocks that are walked together.
 const RASTER_GROUP: i64 = 8;
-/// Elements of a box of TMA along a dimension at most.
-pub(super) const BOX: i64 = 256;
 
 /// What the recipe decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,7 +156,7 @@ impl ByWarps {
     /// The loops of blocks, warps and accumulators, to which partial sums of the terms of a group are added.
     fn promoted_nest(&self, s: &mut Steps, q: &Quantized) {
         let [weights, rows, _] = SHAPE;
-        let (terms, sums) = (self.terms(q), self.sums());
+        let (terms, sums) = (q.partial_terms(self.bk), self.sums());
         let (slices, ks) = self.slice_loop();
         s.split("k", slices.into_iter().chain([terms]), present(["kg", ks, "kt"]));
         if self.slices > 1 {
@@ -180,20 +178,10 @@ impl ByWarps {
     fn partial_sums(&self, s: &mut Steps, q: &Quantized) {
         let [weights, rows, terms] = SHAPE;
         let (steps, kp) = self.pair_loop();
-        s.compute_at("part", self.group_loop(q)).made(["p0", "p1"]).set_scope("part", Scope::Fragment);
+        s.compute_at("part", q.group_loop(self.bk)).made(["p0", "p1"]).set_scope("part", Scope::Fragment);
         s.split("p0", [rows], ["pm", "pi"]).split("p1", [weights], ["pn", "pj"]);
         s.split("kt", steps.into_iter().chain([terms]), present(["kk", kp, "ki"]));
         s.reorder(present(["kk", kp, "pn", "pm", "pj", "pi", "ki"]));
-    }
-
-    /// Terms of a partial sum.
-    pub(super) fn terms(&self, q: &Quantized) -> i64 {
-        self.bk.min(q.group())
-    }
-
-    /// The loop whose iterations have the terms of a partial sum each.
-    fn group_loop(&self, q: &Quantized) -> &'static str {
-        if self.terms(q) < self.bk { "kb" } else { "k0" }
     }
 
     /// The loop over slices around the accumulators.
@@ -243,7 +231,7 @@ impl ByWarps {
         s.swizzle("X_s", PANEL);
         self.copy_with(s, "X_s");
         let (weights, at, scaled) =
-            if self.promoted { ("U", self.group_loop(q), self.sums()) } else { ("D", "k0", "D") };
+            if self.promoted { ("U", q.group_loop(self.bk), self.sums()) } else { ("D", "k0", "D") };
         s.set_scope(weights, Scope::Fragment).compute_at(weights, at).made(["d0", "d1"]);
         let zeros = q.has_zeros.then_some((weights, "Z", "Z_s", q.activations));
         let own = [(weights, "P", "P_s", q.weights), (scaled, "S", "S_s", q.activations)];
@@ -267,9 +255,8 @@ impl ByWarps {
         let loops = [&first, &second, &third];
         s.made(&loops[..if to == "P_s" { 3 } else { 2 }]);
         if self.has_producer {
-            // A box has 256 elements along a dimension at most.
-            if to == "X_s" && self.bk * self.slices > BOX {
-                s.split(&second, [BOX], ["xp", "xe"]).reorder(["xp", &first, "xe"]);
+            if to == "X_s" && self.bk * self.slices > BOX_SIDE {
+                s.split(&second, [BOX_SIDE], ["xp", "xe"]).reorder(["xp", &first, "xe"]);
             }
             return;
         }
