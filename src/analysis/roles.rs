@@ -5,6 +5,7 @@ use super::count::Method;
 use super::report::{AccessCost, Cost};
 use super::site::{Does, Statement};
 use crate::intrin::{self, Level, Row};
+use crate::ir::simplify::{self, Env};
 use crate::ir::{Func, RoleBody, SyncKind, Way};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -108,6 +109,8 @@ pub struct Tallies {
     expected: Vec<u64>,
     /// What all warps are called.
     all: String,
+    /// The ranges of the kernel's indices.
+    env: Env,
 }
 
 impl Tallies {
@@ -132,7 +135,13 @@ impl Tallies {
             expected_bytes: 0,
         };
         let mbarriers: Vec<_> = func.mbarriers.iter().map(array).collect();
-        Tallies { roles, expected: vec![0; mbarriers.len()], mbarriers, all: unnamed(func, "all") }
+        Tallies {
+            roles,
+            expected: vec![0; mbarriers.len()],
+            mbarriers,
+            all: unnamed(func, "all"),
+            env: counter.kernel.env(),
+        }
     }
 
     fn role(&mut self, name: Option<&str>) -> Option<&mut RoleCost> {
@@ -200,7 +209,7 @@ impl Tallies {
             }
             SyncKind::Expect { bytes, .. } => {
                 array.arrivals = array.arrivals.saturating_add(runs.threads);
-                let bytes = u64::from(*bytes);
+                let bytes = simplify::bounds(bytes, &self.env).map_or(0, |(_, most)| most.max(0) as u64);
                 array.expected_bytes = array.expected_bytes.saturating_add(bytes.saturating_mul(runs.threads));
                 *most = bytes.max(*most);
             }

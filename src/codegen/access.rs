@@ -76,6 +76,10 @@ impl<'c> Body<'c, '_, '_> {
 
     /// Writes `lanes` consecutive elements.
     pub fn store(&mut self, store: &Store) -> Result<()> {
+        // A register keeps what it has.
+        if store.value.is_any() && matches!(self.place(store.buffer)?, Storage::Local(_)) {
+            return Ok(());
+        }
         let dtype = self.buffer(store.buffer)?.dtype;
         let value = self.expr(&store.value)?;
         if value.dtype != dtype || (value.lanes != store.lanes && value.lanes != 1) {

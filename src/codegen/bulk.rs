@@ -123,7 +123,14 @@ impl<'c> Body<'c, '_, '_> {
             }
             SyncKind::Expect { slot, bytes } => {
                 let barrier = self.mbarrier(slot)?;
-                self.template(EXPECT, &[("bytes", bytes.to_string())], &[("B", &[barrier])])
+                match bytes.as_int() {
+                    Some(bytes) => self.template(EXPECT, &[("bytes", bytes.to_string())], &[("B", &[barrier])]),
+                    None => {
+                        let bytes = self.index(bytes)?;
+                        let bytes = self.widened(bytes, 32)?.into();
+                        self.template(EXPECT, &[], &[("B", &[barrier]), ("bytes", &[bytes])])
+                    }
+                }
             }
             SyncKind::Arrive { slot, blocks: None } => {
                 let barrier = self.mbarrier(slot)?;

@@ -7,7 +7,7 @@
 
 use super::recipe::Recipe;
 use super::recommend::{offered, recipe_schedule, recommend_product, simt_schedule};
-use super::{Gemm, Product, Quantized};
+use super::{Gemm, Product, Quantized, Wgmma};
 use crate::error::{Code, Error, Result};
 use crate::ir::Func;
 use crate::loom::Schedule;
@@ -175,7 +175,8 @@ impl Model {
         for m in ends {
             // Tiles of a kernel for a range ask whether a row is below M.
             let open = GemmSpec { m, least_m: Some(low), ..*spec };
-            for recipe in offered(&open, target, OFFERED) {
+            let interleaved = Wgmma::interleaved(&open, target).into_iter().map(Recipe::Wgmma);
+            for recipe in offered(&open, target, OFFERED).into_iter().chain(interleaved) {
                 // Warp tiles divide M. The cycles of ping-pong compare it with cooperative warpgroups at one M: 168 x 256, predicted at 0.91
                 // of the speed for each M of 769..=8192x4096x4096, reached 0.62 at 1500 on an H100.
                 let at_one = matches!(recipe, Recipe::WarpTiles(_)) || recipe.is_pingpong();
@@ -185,7 +186,7 @@ impl Model {
             }
         }
         let candidate = |recipe: Recipe| {
-            let cycles: Vec<f64> = samples.iter().map(|s| recipe.cycles(&at(s.m), target)).collect();
+            let cycles: Vec<f64> = samples.iter().map(|s| recipe.cycles_at(&at(s.m), target)).collect();
             let mut before = vec![0.0];
             for (sample, cycles) in samples.iter().zip(&cycles) {
                 before.push(before[before.len() - 1] + sample.objective(*cycles));
@@ -471,7 +472,7 @@ mod tests {
             let part = parts.iter().find(|part| model.bounds(**part).1 >= m).unwrap();
             let alone =
                 offered(&GemmSpec { least_m, ..at(&model.spec) }, target, 1)[0].cycles(&at(&model.spec), target);
-            (alone / model.recipe(*part).cycles(&at(&model.spec), target)).min(1.0)
+            (alone / model.recipe(*part).cycles_at(&at(&model.spec), target)).min(1.0)
         };
         (0..120).map(share).collect()
     }

@@ -130,6 +130,18 @@ impl Recipe {
         matches!(self, Recipe::Wgmma(w) if w.is_pingpong())
     }
 
+    /// The cycles of its kernel for a dynamic number of rows where they are `spec.m`: MMAs leave out columns that no rows have.
+    pub fn cycles_at(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        match self {
+            Recipe::Wgmma(w) if w.is_exceeded(spec) => f64::INFINITY,
+            Recipe::Wgmma(w) => {
+                let used = w.in_use(spec);
+                used.compared_cycles(spec, target) + used.missing_stages(spec, target)
+            }
+            _ => self.cycles(spec, target),
+        }
+    }
+
     /// The cycles that the GEMM takes, comparable between recipes; infinite where a block does not fit on the chip.
     pub fn cycles(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let device = target.device();
@@ -196,8 +208,10 @@ fn loaded(w: &Wgmma) -> &'static str {
 
 /// The blocks that share operands.
 fn sharing(w: &Wgmma) -> String {
-    match w.cluster {
+    let turns = w.interleaved.map(|interleaved| format!(", rows interleaved over {} tiles", interleaved.tiles));
+    let clusters = match w.cluster {
         [1, 1] => String::new(),
         [rows, columns] => format!(", clusters of {rows} x {columns}"),
-    }
+    };
+    turns.unwrap_or_default() + &clusters
 }

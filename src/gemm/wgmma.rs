@@ -12,6 +12,7 @@
 mod cost;
 mod epilogue;
 mod fitted;
+mod interleaved;
 mod invariant;
 mod partners;
 mod pingpong;
@@ -27,6 +28,7 @@ mod unaligned;
 mod wide_epilogue;
 mod widened;
 
+pub use interleaved::Interleaved;
 pub use rungs::{RUNGS, Rung};
 
 use super::epilogue::{Accumulators, Epilogue};
@@ -95,6 +97,8 @@ pub struct Wgmma {
     pub early_blocks: i64,
     /// Its blocks ask the second-level cache for A and B before they wait for the kernel in front.
     pub l2_prefetch: bool,
+    /// For a dynamic number of rows: tiles take boxes of rows in turn.
+    pub interleaved: Option<Interleaved>,
     /// Whether kernels of their own make bytes of 4-bit integers first. All else is of a GEMM of bytes in NT.
     pub widened: bool,
 }
@@ -182,6 +186,7 @@ impl Wgmma {
         early_blocks: 0,
         promoted: false,
         l2_prefetch: false,
+        interleaved: None,
         widened: false,
     };
 
@@ -401,6 +406,7 @@ impl Wgmma {
         self.widen(&mut s, spec);
         let spec = &self.multiplied(spec);
         self.pad(&mut s, spec);
+        self.interleave(&mut s, &self.padding(spec), self.accumulators(spec));
         split_k(&mut s, self.parts, self.combine);
         self.nest(&mut s, spec);
         for operand in Operand::BOTH {
@@ -445,6 +451,10 @@ impl Wgmma {
         if let Some(bytes) = self.promotion {
             let [row, column] = ["0", "1"].map(|end| format!("{}{end}", operand.lower()));
             s.made([&row, &column]).annotate(&row, Note::L2Promotion, bytes);
+        }
+        if operand == Operand::A && self.interleaved.is_some() {
+            s.made(["ar", "ak"]);
+            self.in_boxes(s, "ar", ["ab", "ai"]);
         }
         staging.inline_padding(s);
         staging.copy_by_tma(s, self.swizzle_of(spec, operand), self.cluster_loops());
@@ -508,11 +518,13 @@ impl Wgmma {
                 );
             }
             SwapAb::Swapped => {
-                s.split(
-                    "i",
-                    ci.into_iter().chain(column_factors()),
-                    present(["i0", ic].into_iter().chain(column_loops())),
-                );
+                let within = if self.interleaved.is_none() { &columns.factors[..] } else { &[] };
+                let (factors, loops) = (ci.into_iter().chain(within.iter().copied()), ["i0", ic]);
+                match self.interleaved.is_some() {
+                    true if ci.is_some() => s.split("i0", factors, loops),
+                    true => &mut *s,
+                    false => s.split("i", factors, present(loops.into_iter().chain(column_loops()))),
+                };
                 s.split("j", cj.into_iter().chain(row_factors()), present(["j0", jc].into_iter().chain(row_loops())));
             }
         }
@@ -530,7 +542,9 @@ impl Wgmma {
 
     /// What the tiles of a cluster add to the GEMM.
     fn padding(&self, spec: &GemmSpec) -> Padding {
-        Padding::new(spec, [0, 1].map(|d| self.block[d] * self.cluster[d]), self.bk * self.parts)
+        // Interleaved tiles are all of the rows.
+        let tiles = [self.interleaved.map_or(self.cluster[0], |interleaved| interleaved.tiles), self.cluster[1]];
+        Padding::new(spec, [0, 1].map(|d| self.block[d] * tiles[d]), self.bk * self.parts)
     }
 
     /// Whether the tiles reach beyond C.

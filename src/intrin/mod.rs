@@ -248,6 +248,16 @@ impl Row {
         target.has(self.needs) && !self.is_emulated_on(target)
     }
 
+    /// The columns of the result of an MMA.
+    pub fn columns(&self) -> i64 {
+        self.dims.iter().find(|d| d.0 == "n").map_or(1, |d| d.1)
+    }
+
+    /// The MMA of the same types with so many columns, if there is one.
+    pub fn with_columns(&self, columns: i64) -> Option<&'static Row> {
+        find(&self.name.replacen(&format!("n{}k", self.columns()), &format!("n{columns}k"), 1))
+    }
+
     /// The operand of that name.
     pub fn operand(&self, name: &str) -> Option<&Operand> {
         self.operands.iter().find(|o| o.name == name)

@@ -11,6 +11,17 @@ pub struct Call {
     pub operands: Vec<Operand>,
     /// Whether it adds to what its result held before; `None` if it always does, or never.
     pub adds: Option<Cond>,
+    /// Of an MMA of warpgroups: the columns of its result that something depends on, the first so many, if they may be fewer than all.
+    pub columns: Option<Columns>,
+}
+
+/// How many columns of its result an MMA computes: those below a dynamic size, rounded up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Columns {
+    /// So many; more than the instruction has, or none, where the whole tile is inside of the array, or beyond it.
+    pub below: Index,
+    /// Rounded up to a multiple of this, which divides the columns of the instruction: so many rows of operand B a TMA box loads.
+    pub unit: i64,
 }
 
 /// What an instruction works on.

@@ -75,7 +75,7 @@ pub mod verify;
 pub mod visit;
 
 pub use buffer::{Buffer, BufferId, Scope, StorageAlign};
-pub use call::{Call, Descriptor, Held, Operand};
+pub use call::{Call, Columns, Descriptor, Held, Operand};
 pub use dynamic::DynamicSize;
 pub use expr::{BinOp, CmpOp, Cond, Expr, Index, IndexOp, Literal, UnOp, Var};
 pub use func::Func;

@@ -176,8 +176,8 @@ pub enum SyncKind {
     Expect {
         /// The mbarrier.
         slot: Slot,
-        /// Bytes.
-        bytes: u32,
+        /// Bytes: the same for all threads of the block.
+        bytes: Index,
     },
     /// The thread arrives at an mbarrier.
     Arrive {

@@ -2,7 +2,7 @@
 
 use super::{
     Block, BlockId, BufferId, Cond, Elect, Expr, For, If, Index, Operand, Peers, Remote, RoleBody, RoleId, Slot, Stmt,
-    Store, SyncKind, Var, Way,
+    Store, Sync, SyncKind, Var, Way,
 };
 use std::collections::HashMap;
 
@@ -345,15 +345,7 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
             remote: s.remote.map(|to| map_remote(to, index)),
         }),
         Stmt::If(i) => Stmt::If(If { cond: map_cond(&i.cond, &mut |x| index(x)), body: map_body(i.body, index, node) }),
-        Stmt::Sync(mut s) => {
-            if let Some(slot) = s.kind.slot_mut() {
-                slot.index = index(&slot.index);
-            }
-            if let SyncKind::Await { phase: at, .. } | SyncKind::PrefetchLine { at, .. } = &mut s.kind {
-                *at = index(at);
-            }
-            Stmt::Sync(s)
-        }
+        Stmt::Sync(s) => Stmt::Sync(map_sync(s, index)),
         Stmt::Bulk(mut copy) => {
             copy.coordinates.iter_mut().chain(&mut copy.indices).for_each(|i| *i = index(i));
             if let Way::Load { full, .. } = &mut copy.way {
@@ -368,9 +360,25 @@ pub fn map_stmt(stmt: Stmt, index: &mut dyn FnMut(&Index) -> Index, node: &mut d
                 operand.indices = operand.indices.iter().map(&mut *index).collect();
             }
             call.adds = call.adds.map(|c| map_cond(&c, &mut |i| index(i)));
+            if let Some(columns) = &mut call.columns {
+                columns.below = index(&columns.below);
+            }
             Stmt::Call(call)
         }
     }
+}
+
+fn map_sync(mut sync: Sync, index: &mut dyn FnMut(&Index) -> Index) -> Sync {
+    if let Some(slot) = sync.kind.slot_mut() {
+        slot.index = index(&slot.index);
+    }
+    let kind = &mut sync.kind;
+    if let SyncKind::Await { phase: at, .. } | SyncKind::PrefetchLine { at, .. } | SyncKind::Expect { bytes: at, .. } =
+        kind
+    {
+        *at = index(at);
+    }
+    sync
 }
 
 /// [`map_stmt`] on each statement.

@@ -160,6 +160,12 @@ pub const PASSES: &[Pass] = &[
         run: finalize::permute::run,
     },
     Pass {
+        name: "columns",
+        promise: "an MMA uses all its columns; where that depends on a dynamic size, there is one for each number of columns",
+        holds: promise::used_columns,
+        run: finalize::columns::run,
+    },
+    Pass {
         name: "unroll",
         promise: "every loop says how many iterations are written out in its body",
         holds: promise::unrolled,

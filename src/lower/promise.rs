@@ -105,6 +105,10 @@ pub fn split(kernel: &LoweredKernel) -> Kept {
     nothing_to_do(kernel, finalize::descriptors::run, "a constant is added outside the inline PTX of wgmma")
 }
 
+pub fn used_columns(kernel: &LoweredKernel) -> Kept {
+    nothing_to_do(kernel, finalize::columns::run, "an MMA computes columns of which no rows of operand B are loaded")
+}
+
 pub fn launched(kernel: &LoweredKernel) -> Kept {
     nothing_to_do(kernel, finalize::launch::run, "the launch is not complete")
 }
@@ -116,7 +120,7 @@ fn nothing_to_do(
     otherwise: &str,
 ) -> Kept {
     let mut again = kernel.clone();
-    // Neither pass looks at the chip.
+    // None of these passes looks at the chip.
     run(&mut again, &Target::sm_80()).map_err(|e| e.message().to_string())?;
     if again == *kernel { Ok(()) } else { Err(otherwise.to_string()) }
 }

@@ -367,7 +367,8 @@ impl<'k> Clock<'k> {
                 let what = match &sync.kind {
                     SyncKind::Arrive { slot, .. } => format!("arrives at {}", self.array(slot.barrier)),
                     SyncKind::Expect { slot, bytes } => {
-                        format!("arrives at {} and expects {bytes} bytes", self.array(slot.barrier))
+                        let expects = bytes.as_int().map_or_else(String::new, |bytes| format!(" {bytes}"));
+                        format!("arrives at {} and expects{expects} bytes", self.array(slot.barrier))
                     }
                     _ => word.to_string(),
                 };

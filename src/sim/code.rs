@@ -319,7 +319,7 @@ pub(super) enum Op {
     Arrive {
         array: u32,
         at: Operand,
-        bytes: u32,
+        bytes: Operand,
         /// In so many blocks of the cluster; 0 in its own.
         blocks: u32,
     },

@@ -123,8 +123,8 @@ impl Compiler<'_> {
             SyncKind::BulkCommit => Op::BulkCommit,
             SyncKind::BulkWait { groups, read } => Op::BulkWait { groups: *groups, read: *read },
             SyncKind::InitBarriers => Op::InitBarriers,
-            SyncKind::Expect { slot, bytes } => self.arrive(slot, *bytes, 0)?,
-            SyncKind::Arrive { slot, blocks } => self.arrive(slot, 0, blocks.unwrap_or(0))?,
+            SyncKind::Expect { slot, bytes } => self.arrive(slot, bytes, 0)?,
+            SyncKind::Arrive { slot, blocks } => self.arrive(slot, &Index::Int(0), blocks.unwrap_or(0))?,
             SyncKind::Await { slot, phase } => {
                 let at = self.slot(slot)?;
                 Op::Await { array: slot.barrier, at, phase: self.operand(phase)? }
@@ -150,8 +150,9 @@ impl Compiler<'_> {
         self.operand(&slot.index)
     }
 
-    fn arrive(&mut self, slot: &Slot, bytes: u32, blocks: u32) -> Result<Op> {
-        Ok(Op::Arrive { array: slot.barrier, at: self.slot(slot)?, bytes, blocks })
+    fn arrive(&mut self, slot: &Slot, bytes: &Index, blocks: u32) -> Result<Op> {
+        let (at, bytes) = (self.slot(slot)?, self.operand(bytes)?);
+        Ok(Op::Arrive { array: slot.barrier, at, bytes, blocks })
     }
 }
 
@@ -192,7 +193,13 @@ impl Warp {
 
     /// Arrives with the active lanes, each at the mbarrier that it names: in the first `blocks` blocks of the cluster, or
     /// (for 0) in its own.
-    pub fn arrive(&self, world: &mut World, (array, at): (u32, Operand), bytes: u32, blocks: u32) -> Result<(), Trap> {
+    pub fn arrive(
+        &self,
+        world: &mut World,
+        (array, at): (u32, Operand),
+        bytes: Operand,
+        blocks: u32,
+    ) -> Result<(), Trap> {
         let ranks = if blocks == 0 { world.barriers.rank..world.barriers.rank + 1 } else { 0..blocks as usize };
         let lanes: Vec<usize> = self.active().collect();
         let mut rest = self.mask;
@@ -201,6 +208,8 @@ impl Warp {
                 continue;
             }
             let index = self.value(at, lane);
+            let bytes = u32::try_from(self.value(bytes, lane))
+                .map_err(|_| Trap::Broken("an mbarrier expects no number of bytes"))?;
             let alike = self.active().filter(|l| self.value(at, *l) == index).fold(0, |m, l| m | 1 << l);
             rest &= !alike;
             let party = self.party(alike, world);

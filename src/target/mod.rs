@@ -24,6 +24,18 @@ use crate::error::{Code, Error, Result};
 pub const LINE: i64 = 128;
 /// Elements of a side of a TMA box at most, on every chip.
 pub const BOX_SIDE: i64 = 256;
+/// Rows after which the pattern of a swizzle repeats.
+pub(crate) const SWIZZLED_ROWS: i64 = 8;
+/// TMA boxes at most of a load whose rows may be beyond a dynamic size.
+const MOST_PIECES: i64 = 8;
+
+/// The rows of each of the boxes of a load of so many rows, some of which may be beyond a dynamic size: the fewest that divide them into
+/// few boxes. `None` where only one box has all of them.
+pub(crate) fn piece_rows(rows: i64) -> Option<i64> {
+    let divides = |piece: &i64| rows % piece == 0 && rows / piece <= MOST_PIECES;
+    (1..).map(|n| n * SWIZZLED_ROWS).take_while(|piece| *piece < rows).find(divides)
+}
+
 /// Threads of a warp, on every chip.
 pub const LANES: i64 = 32;
 /// Schedulers of a multiprocessor, each with tensor cores and a quarter of the registers of its own.

@@ -4,15 +4,19 @@
 //! in different banks, so a part of the tile may have any multiple of 8 rows.
 
 use super::epilogue::STORE_PARTS;
-use super::{ROWS, Wgmma};
+use super::{Interleaved, ROWS, Source, SwapAb, Wgmma, up};
 use crate::gemm::staging::present;
+use crate::gemm::tuning;
 use crate::ir::{Axis, CopyKind, Scope};
 use crate::schedule::Steps;
+use crate::target::{self, Target};
 use crate::te::GemmSpec;
 
 /// Rows of the smallest matrix of stmatrix.trans, and columns of C that a warp has of 64.
 const MATRIX: i64 = 8;
 const WARP_COLUMNS: i64 = 16;
+/// Stages of the ring of a tile of few rows at most.
+const STAGES: i64 = 16;
 /// Equal parts in which cooperative warpgroups store a tile, as few as leave room for two of them beside the ring.
 const SMALL_PARTS: std::ops::RangeInclusive<i64> = 4..=8;
 
@@ -22,6 +26,20 @@ pub(super) fn store_rows(rows: i64, parts: std::ops::RangeInclusive<i64>) -> Opt
 }
 
 impl Wgmma {
+    /// The tiles that a kernel for a dynamic number of rows multiplies where there are fewer rows than a tile has: rows of A are columns of
+    /// MMAs, of which only as many are loaded and multiplied as there are, rounded up to the rows of a TMA box (pass `bulk`).
+    pub(in crate::gemm) fn in_use(&self, spec: &GemmSpec) -> Wgmma {
+        let [rows, columns] = self.block;
+        if let Some(Interleaved { tiles, rows }) = self.interleaved {
+            return Wgmma { block: [up(spec.m, tiles * rows) * rows, columns], ..*self };
+        }
+        let loads = self.swap_ab == SwapAb::Swapped && self.cluster[1] == 1 && self.routes[0] == Source::Direct;
+        match target::piece_rows(rows).filter(|_| loads && spec.m < rows) {
+            Some(piece) => Wgmma { block: [up(spec.m, piece) * piece, columns], ..*self },
+            None => *self,
+        }
+    }
+
     /// Rows of C that a warpgroup stores at once: a part of its tile where the block has another one, or the whole tile.
     pub(super) fn store_rows(&self) -> i64 {
         let rows = self.block[0];
@@ -33,24 +51,35 @@ impl Wgmma {
         part.unwrap_or(rows)
     }
 
+    /// Cycles that tiles of fewer rows than the ring was made for take longer than with the ring that they would have alone.
+    pub(in crate::gemm) fn missing_stages(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let behind = if self.producer { 0 } else { self.in_flight };
+        let each = |stages: i64| 1.0 / (stages - 1 - behind).max(1) as f64;
+        let alone = self.with_slots(spec, target, STAGES).stages.max(self.stages);
+        self.k_stages(spec) as f64 * tuning::WGMMA_MISSING_STAGES * (each(self.stages) - each(alone))
+    }
+
     /// From accumulators whose rows are columns of C to C.
     pub(super) fn swapped_epilogue(&self, s: &mut Steps, spec: &GemmSpec) {
         let c = self.padding(spec).written();
         let rows = self.store_rows();
         s.cache_write("out", c, Scope::Shared, "C_s").cache_write("out", "C_s", Scope::Fragment, "C_f");
-        s.reverse_compute_at("out", "jw").made(["e0", "en"]);
+        let of_tile = |tile: &'static str| if self.interleaved.is_some() { tile } else { "" };
+        s.reverse_compute_at("out", "jw").made(present([of_tile("et"), "e0", "en"]));
         let at = if rows < self.block[0] { "ep" } else { "jw" };
         if at == "ep" {
             s.split("e0", [rows], ["ep", "e1"]);
         }
-        s.reverse_compute_at("C_f", at).made(["f0", "f1"]);
+        s.reverse_compute_at("C_f", at).made(present([of_tile("ft"), "f0", "f1"]));
         let matrix = if rows % (2 * MATRIX) == 0 { 2 * MATRIX } else { MATRIX };
         let (tall, fo) = if self.tall() > 1 { (Some(ROWS / WARP_COLUMNS), "fo") } else { (None, "") };
         s.split("f0", [matrix], ["fc", "fi"]);
         s.split("f1", tall.into_iter().chain([WARP_COLUMNS]), present([fo, "fw", "fr"]));
         s.reorder(present([fo, "fw", "fc", "fi", "fr"])).bind("fw", Axis::Warp);
         s.tensorize("fi", &format!("stmatrix.trans.m{matrix}n{WARP_COLUMNS}.{}", spec.out)).swizzle("C_s", 128);
-        s.reverse_compute_at("C_s", at).made(["s0", "s1"]).copy_with("C_s", CopyKind::Tma);
+        s.reverse_compute_at("C_s", at).made(present([of_tile("st"), "s0", "s1"]));
+        self.in_boxes(s, "s0", ["sb", "si"]);
+        s.copy_with("C_s", CopyKind::Tma);
         if at == "ep" && self.out_stages > 1 {
             s.pipeline("ep", self.out_stages);
         }

@@ -6,7 +6,7 @@ use super::{Clipped, Derived, GridDependency, LaunchAxis, RoleThreads};
 use crate::intrin;
 use crate::ir::simplify::{self, Env};
 use crate::ir::verify::Tested;
-use crate::ir::{Axis, BufferId, Cond, Func, Index, LoopKind, RoleId, Stmt, Var, visit};
+use crate::ir::{Axis, BufferId, Columns, Cond, Func, Index, LoopKind, RoleId, Stmt, Var, visit};
 
 /// One kernel.
 ///
@@ -69,6 +69,19 @@ pub struct LoweredKernel {
     pub roles: Vec<RoleThreads>,
     /// What the pass `order` could not decide, where the program allows that.
     pub tested: Vec<Tested>,
+    /// The stages of which TMA loads only the rows below a dynamic size, until the pass `fragments` tells their MMAs.
+    pub loaded: Vec<LoadedRows>,
+}
+
+/// The rows of a stage that TMA loads; no result depends on the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadedRows {
+    /// The stage.
+    pub buffer: BufferId,
+    /// Its dimension of rows.
+    pub dim: usize,
+    /// How many, the first ones: the columns of an MMA whose operand B they are.
+    pub columns: Columns,
 }
 
 /// The tensor map of a buffer in device memory: the array, the TMA box, and the layout of the box in shared memory.
@@ -131,6 +144,7 @@ impl LoweredKernel {
             exchanged: Vec::new(),
             roles: Vec::new(),
             tested: Vec::new(),
+            loaded: Vec::new(),
         }
     }
 
@@ -197,8 +211,8 @@ impl LoweredKernel {
     /// The ranges of the variables of the launch and of what is derived from them.
     pub fn env(&self) -> Env {
         let mut env = Env::new();
-        for (var, extent) in self.func.size_vars() {
-            env.bind(var, 0, extent - 1);
+        for s in &self.func.sizes {
+            env.bind(s.var, s.size.low.div_euclid(s.size.by), s.extent() - 1);
         }
         for l in &self.launch {
             env.bind(l.var, 0, i64::from(l.extent) - 1);

@@ -20,7 +20,7 @@ mod verify;
 
 pub use crate::ir::GridDependency;
 pub(crate) use kernel::parity;
-pub use kernel::{Dim, LoweredKernel, TensorMap};
+pub use kernel::{Dim, LoadedRows, LoweredKernel, TensorMap};
 pub(crate) use launch::registers_at_start;
 pub use launch::{Clipped, Derived, LaunchAxis, ROLES, RoleThreads};
 pub use print::{print, print_bulk, print_derived, print_kernel, print_walk, printed_kernel, statement_lines};

@@ -1,7 +1,7 @@
 //! What is in Lowered alone, as text.
 
 use super::Printer;
-use crate::ir::{BulkCopy, Call, Elect, Held, RoleBody, Slot, Sync, SyncKind, Way};
+use crate::ir::{BulkCopy, Call, Columns, Elect, Held, RoleBody, Slot, Sync, SyncKind, Way};
 
 impl Printer<'_> {
     /// `ROW D[..] A[..] B[..]`, each with the elements that a lane holds, or finds behind its address.
@@ -38,6 +38,11 @@ impl Printer<'_> {
         if let Some(adds) = &call.adds {
             self.put(" adds where ");
             self.cond(adds);
+        }
+        if let Some(Columns { below, unit }) = &call.columns {
+            self.put(" columns below ");
+            self.index(below);
+            self.put(&format!(" by {unit}"));
         }
         self.end();
     }
@@ -106,7 +111,8 @@ impl Printer<'_> {
             }
             SyncKind::Expect { slot, bytes } => {
                 self.slot(slot);
-                self.put(&format!(", {bytes}"));
+                self.put(", ");
+                self.index(bytes);
             }
             SyncKind::Arrive { slot, blocks } => {
                 self.slot(slot);

@@ -140,6 +140,9 @@ impl Flatten<'_> {
                 for o in &mut call.operands {
                     o.indices = vec![self.index(o.buffer.0, &o.indices, env)];
                 }
+                if let Some(columns) = &mut call.columns {
+                    columns.below = simplify::simplify(&columns.below, env);
+                }
                 Stmt::Call(call)
             }
             Stmt::Bulk(mut copy) => {

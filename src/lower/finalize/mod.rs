@@ -1,5 +1,6 @@
 //! What code generation would otherwise decide: after these passes the program says how each loop, address and hint becomes code.
 
+pub mod columns;
 pub mod conditions;
 pub mod counters;
 pub mod descriptors;

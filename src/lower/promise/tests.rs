@@ -180,6 +180,16 @@ fn add_in_front(kernel: &mut LoweredKernel) {
     });
 }
 
+fn use_some_columns(kernel: &mut LoweredKernel) {
+    each(&mut kernel.func.body, &mut |s| {
+        if let Stmt::Call(call) = s
+            && call.row.starts_with("wgmma")
+        {
+            call.columns = Some(crate::ir::Columns { below: Index::Int(8), unit: 8 });
+        }
+    });
+}
+
 fn clip_to_nothing(kernel: &mut LoweredKernel) {
     kernel.clipped.push(Clipped { axis: Axis::BlockX, size: 0, times: 0, per: 1 });
 }
@@ -199,7 +209,7 @@ fn write_out_a_million_copies(kernel: &mut LoweredKernel) {
 /// A pass, a program, a damage to the kernel after the pass, and what the check says of it.
 type Damage = (&'static str, &'static str, fn(&mut LoweredKernel), &'static str);
 
-const DAMAGES: [Damage; 26] = [
+const DAMAGES: [Damage; 27] = [
     ("cross_thread", SIMT, reduce_over_threads, "reduces over a bound loop"),
     ("blocks", SIMT, guard_a_block, "is more than a label"),
     ("bind", SIMT, bind_loops, "is bound"),
@@ -219,6 +229,7 @@ const DAMAGES: [Damage; 26] = [
     ("order", SIMT, elect_the_threads, "an elected thread runs a statement of other threads"),
     ("narrow", ROWS, convert_once, "are converted once for readers on both sides of a barrier"),
     ("permute", MMA, permute_everything, "permutes no bytes"),
+    ("columns", ROLES, use_some_columns, "computes columns of which no rows"),
     ("unroll", SIMT, forget_the_copies, "is neither written out nor left"),
     ("conditions", SIMT, ask_in_each_iteration, "asks one condition in each iteration"),
     ("zigzag", SIMT, depend_on_itself, "has a direction that no loop around it determines"),

@@ -18,7 +18,7 @@ mod conflict;
 mod groups;
 mod pending;
 pub mod products;
-mod rings;
+pub(super) mod rings;
 mod walk;
 
 use crate::error::{Code, Error, Result, Subject};

@@ -22,9 +22,10 @@ use crate::ir::lowered::TensorMap;
 use crate::ir::lowered::exit;
 use crate::ir::lowered::threads;
 use crate::ir::lowered::{GridDependency, LoweredKernel};
-use crate::ir::simplify;
+use crate::ir::simplify::{self, Env};
 use crate::ir::{
-    Axis, Buffer, BufferId, Cond, Elect, For, Func, Index, LoopKind, Scope, Slot, Stmt, Sync, SyncKind, Way, visit,
+    Axis, Buffer, BufferId, CmpOp, Cond, Elect, For, Func, Index, LoopKind, Scope, Slot, Stmt, Sync, SyncKind, Way,
+    visit,
 };
 use crate::lower::data::bulk;
 use crate::lower::elements;
@@ -49,7 +50,7 @@ pub fn put_in(kernel: &mut LoweredKernel) -> Result<()> {
             awaited.push(slot.barrier);
         }
     });
-    let rings = Rings { func: &kernel.func, maps: &kernel.maps, awaited, warps };
+    let rings = Rings { func: &kernel.func, maps: &kernel.maps, env: &kernel.env(), awaited, warps };
     let mut body = rings.list(body, &Index::Int(0), true)?;
     let mut barriers: Vec<u32> = exit::signalled(&body).iter().map(|slot| slot.barrier).collect();
     barriers.sort_unstable();
@@ -231,6 +232,8 @@ fn stored(body: &[Stmt]) -> Option<BufferId> {
 struct Rings<'a> {
     func: &'a Func,
     maps: &'a [TensorMap],
+    /// The ranges of the kernel's indices.
+    env: &'a Env,
     /// The mbarriers that are waited for already.
     awaited: Vec<u32>,
     /// Warps of a block.
@@ -381,7 +384,7 @@ impl Rings<'_> {
         let bytes =
             u32::try_from(bytes).map_err(|_| Error::bug(Code::LowerSend, "more bytes than an mbarrier counts"))?;
         let slot = Slot { barrier, index: Index::Int(0) };
-        let expect = SyncKind::Expect { slot: slot.clone(), bytes }.because(names.clone());
+        let expect = SyncKind::Expect { slot: slot.clone(), bytes: i64::from(bytes).into() }.because(names.clone());
         let wait = SyncKind::Await { slot, phase: Index::Int(0) }
             .because(format!("RAW {names}: the values of all blocks are there"));
         let expect = Stmt::Elect(Elect { warps: self.warps, body: vec![Stmt::Sync(expect)] });
@@ -403,8 +406,8 @@ impl Rings<'_> {
     }
 
     /// The bytes that loads bring to each block, and the mbarrier that counts them.
-    fn bytes(&self, body: &[Stmt]) -> Option<(Slot, u32)> {
-        let mut found: Option<(Slot, u32)> = None;
+    fn bytes(&self, body: &[Stmt]) -> Option<(Slot, Index)> {
+        let mut found: Option<(Slot, Index)> = None;
         for stmt in body {
             let (slot, bytes) = match stmt {
                 Stmt::Bulk(copy) => {
@@ -412,20 +415,34 @@ impl Rings<'_> {
                     let map = self.maps.get(copy.map as usize)?;
                     let elements = map.tile.iter().product::<i64>() as u64 * u64::from(multicast.unwrap_or(1));
                     let bytes = self.func.buffer(map.buffer).dtype.bytes_of(elements);
-                    (full.clone(), u32::try_from(bytes).ok()?)
+                    (full.clone(), Index::Int(u32::try_from(bytes).ok()?.into()))
                 }
                 other => {
-                    let times = if let Stmt::For(l) = other { u32::try_from(l.extent.as_int()?).ok()? } else { 1 };
                     let inside = visit::children(other).into_iter().find_map(|c| self.bytes(c));
                     let Some((slot, bytes)) = inside else { continue };
-                    (slot, bytes.checked_mul(times)?)
+                    let times = if let Stmt::For(l) = other { iterations(l)? } else { Index::Int(1) };
+                    (slot, bytes * times)
                 }
             };
-            let (_, sum) = found.get_or_insert((slot, 0));
-            *sum = sum.checked_add(bytes)?;
+            let (_, sum) = found.get_or_insert((slot, Index::Int(0)));
+            *sum = std::mem::replace(sum, Index::Int(0)) + bytes;
         }
-        found
+        let (slot, bytes) = found?;
+        Some((slot, simplify::simplify(&bytes, self.env)))
     }
+}
+
+/// How many iterations of a loop load: of those whose number is below a size, which is the condition around the loads of some.
+pub(in crate::lower) fn iterations(l: &For) -> Option<Index> {
+    let extent = l.extent.as_int()?;
+    let [Stmt::If(guard)] = l.body.as_slice() else { return Some(Index::Int(extent)) };
+    // The loads of an iteration run where `left - step * iteration` is above 0.
+    let Cond::Cmp(CmpOp::Lt, below, size) = &guard.cond else { return None };
+    let left = simplify::affine(&(size.clone() - below.clone()));
+    let step = -left.coefficient(l.var);
+    let first: visit::Map = [(l.var, Index::Int(0))].into();
+    let left = visit::subst_index(&left.to_index(), &first);
+    (step > 0).then(|| (left + (step - 1)).floordiv(step).max(0).min(extent))
 }
 
 fn touches(stmt: &Stmt, stages: &[BufferId]) -> bool {

@@ -253,14 +253,15 @@ fn find_link<'a>(func: &'a Func, block: &Block) -> Option<Link<'a>> {
         let mut env = Env::new();
         producer.iters.iter().for_each(|it| env.bind_loop(it.var, &it.extent));
         let inverse =
-            inverse(block, at, written)?.into_iter().map(|(v, i)| (v, simplify::simplify(&i, &env))).collect();
+            inverse(func, block, at, written)?.into_iter().map(|(v, i)| (v, simplify::simplify(&i, &env))).collect();
         let own = producer.name != block.name && !func.params.contains(&through);
         (alone && own).then_some(Link { producer, through, at: at.clone(), inverse })
     })
 }
 
-/// The iterators of a block that reads at `at` what is written at `written`; `None` where two iterations may read one element.
-fn inverse(block: &Block, at: &[Index], written: &[Index]) -> Option<Vec<(Var, Index)>> {
+/// The iterators of a block that reads at `at` what is written at `written`; `None` where two iterations may read one element, of the largest
+/// domain that a dynamic size has.
+fn inverse(func: &Func, block: &Block, at: &[Index], written: &[Index]) -> Option<Vec<(Var, Index)>> {
     if block.iters.iter().any(|it| it.kind == IterKind::Reduce) || !dataflow::over_iterators(block, at) {
         return None;
     }
@@ -268,7 +269,7 @@ fn inverse(block: &Block, at: &[Index], written: &[Index]) -> Option<Vec<(Var, I
         return Some(vars.into_iter().zip(written.iter().cloned()).collect());
     }
     let moving = block.iters.iter().filter(|it| it.extent.as_int() != Some(1));
-    let vars: Vec<(Var, i64)> = moving.map(|it| Some((it.var, it.extent.as_int()?))).collect::<Option<_>>()?;
+    let vars: Vec<(Var, i64)> = moving.map(|it| Some((it.var, func.most(&it.extent)?))).collect::<Option<_>>()?;
     let units = unit_iterators(block);
     let at: Vec<Index> = at.iter().map(|i| visit::subst_index(i, &units)).collect();
     digits::left_inverse(&at, &vars, written)

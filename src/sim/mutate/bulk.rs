@@ -64,10 +64,11 @@ pub fn arrivals(kernel: &LoweredKernel, sync: &Sync) -> Vec<Change> {
     };
     match &sync.kind {
         SyncKind::Expect { slot, bytes } => {
-            for other in [bytes - 16, bytes + 16] {
+            for more in [-16, 16] {
+                let other = bytes.clone() + more;
                 became(
                     "bytes",
-                    &format!("of {other} bytes, not {bytes}"),
+                    &format!("of {} bytes more than are copied", more),
                     SyncKind::Expect { slot: slot.clone(), bytes: other },
                 );
             }

@@ -13,31 +13,29 @@ mod boxes;
 use crate::error::{Code, Error, Result, Subject};
 use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::threads;
-use crate::ir::lowered::{Derived, LaunchAxis, TensorMap};
+use crate::ir::lowered::{Derived, LaunchAxis, LoadedRows, TensorMap};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
-    Axis, Block, Buffer, BufferId, BulkCopy, Cond, CopyKind, Elect, For, Func, Index, LoopKind, Mbarrier, Note, Slot,
-    Stmt, Var, Way, visit,
+    Axis, Block, Buffer, BufferId, BulkCopy, Columns, Cond, CopyKind, Elect, For, Func, Index, LoopKind, Mbarrier,
+    Note, Slot, Stmt, Var, Way, visit,
 };
 use crate::lower::bug;
+use crate::lower::data::fragments;
 use crate::lower::map::blocks::guarded;
-use crate::target::{LINE, Target};
+use crate::target::{self, LINE, SWIZZLED_ROWS, Target};
 use boxes::{Along, CopyBox, Nest, Refusal};
 
 /// What a box begins at a multiple of in shared memory, in bytes (PTX ISA, cp.async.bulk.tensor).
 const ALIGN: i64 = 128;
 /// Boxes that are stored one after the other up to which they are written out: a thread waits for nothing in between.
 const WRITTEN_OUT: i64 = 4;
+/// Boxes of which those beyond a dynamic size are left out up to which they are written out.
+const LEFT_OUT: i64 = 16;
 /// Warps of a warpgroup.
 const GROUP_WARPS: u32 = (threads::WARPGROUP / threads::LANES) as u32;
 /// The L2 promotion of a tensor map without the note, in bytes: a line. With two lines 1x28672x8192 NT of f16 takes 122 us on an H200, with one 109
 /// (h200-2026-11-28/promotion.jsonl).
 const PROMOTION: u32 = LINE as u32;
-
-/// Rows after which the pattern of a swizzle repeats.
-const SWIZZLED: i64 = 8;
-/// Boxes at most of a load whose rows may begin beyond the array.
-const MOST_PIECES: i64 = 8;
 
 /// Tiles of rows at most of a kernel whose loads have smaller boxes.
 const MOST_TILES: i64 = 8;
@@ -48,6 +46,8 @@ struct Rows {
     along: Along,
     rows: i64,
     pieces: i64,
+    /// The rows of the array: a dynamic size.
+    size: Index,
 }
 
 /// Runs the pass.
@@ -65,6 +65,7 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let mut pass = Pass {
         func: &mut kernel.func,
         maps: Vec::new(),
+        loaded: Vec::new(),
         whole: body.clone(),
         loops,
         warps,
@@ -75,7 +76,8 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         derived,
     };
     let mut body = pass.body(body, &env, &mut Vec::new())?;
-    let maps = pass.maps;
+    let (maps, loaded) = (pass.maps, pass.loaded);
+    kernel.loaded = loaded;
     number(&mut body, &mut kernel.func);
     kernel.func.body = body;
     kernel.maps = maps;
@@ -126,6 +128,8 @@ fn unaligned(stage: &Buffer, copies: &[BulkCopy], env: &Env) -> Result<Option<i6
 struct Pass<'a> {
     func: &'a mut Func,
     maps: Vec<TensorMap>,
+    /// The stages of which only rows below a dynamic size are loaded.
+    loaded: Vec<LoadedRows>,
     /// The kernel's body before the pass.
     whole: Vec<Stmt>,
     /// The loops that are no index of the hardware.
@@ -193,7 +197,13 @@ impl Pass<'_> {
             let shared = found.shared(self.func, nest, &inner, (cluster.var, cluster.extent));
             found = shared.map_err(no_box)?;
         }
-        let (copies, align) = self.panels(nest, &found, shares.map(|c| c.extent), &inner)?;
+        let below = self.below(nest, &found, shares.is_some(), &inner);
+        let rows = self.pieces(&found, &inner).filter(|_| below.is_none());
+        // Of boxes that the blocks of a cluster share, each block would expect what the others load.
+        let left_out = rows.as_ref().filter(|rows| shares.is_none() && self.are_columns(&found, rows));
+        let counted = left_out.map(|_| self.func.add_var(format!("{name}_box")));
+        let (copies, align) =
+            self.panels(nest, &found, shares.map(|c| c.extent), rows.as_ref().map(|r| (r, counted)), &inner)?;
         if let Some(bytes) = unaligned(self.func.buffer(found.shared), &copies, &inner)? {
             let stage = &self.func.buffer(found.shared).name;
             let message = format!(
@@ -205,13 +215,8 @@ impl Pass<'_> {
         }
         let stage = self.func.buffer_mut(found.shared);
         stage.align = stage.align.max(align);
-        let label = Block { body: copies.into_iter().map(Stmt::Bulk).collect(), ..nest.block.clone() };
-        let outside = nest.loops.iter().take(nest.loops.len() - found.loops).rev();
-        let body = outside.fold(vec![Stmt::Block(label)], |body, l| {
-            let few = found.store && l.extent.as_int().is_some_and(|n| n <= WRITTEN_OUT);
-            let kind = if few { LoopKind::Unrolled } else { LoopKind::Serial };
-            vec![Stmt::For(For::new(l.var, l.extent.clone(), kind, body))]
-        });
+        let body = self.boxes(&found, rows.as_ref().zip(counted), copies, &inner);
+        let body = in_loops(nest, &found, below, Stmt::Block(Block { body, ..nest.block.clone() }));
         let Some(warps) = self.starter(&found, &inner) else {
             return Err(
                 bug(Code::LowerBulk, format!("each thread would copy its own box of {name}")).about_block(&name)
@@ -226,6 +231,24 @@ impl Pass<'_> {
         }
         let elect = Stmt::Elect(Elect { warps, body });
         Ok(guarded(conds, vec![elect]).remove(0))
+    }
+
+    /// The copies: those of a box of rows, in a loop over the boxes that are not beyond the array, or all of them.
+    fn boxes(
+        &mut self,
+        found: &CopyBox,
+        left_out: Option<(&Rows, Var)>,
+        copies: Vec<BulkCopy>,
+        env: &Env,
+    ) -> Vec<Stmt> {
+        let copies = copies.into_iter().map(Stmt::Bulk).collect();
+        let Some((rows, var)) = left_out else { return copies };
+        let first = found.coordinates[rows.dim].clone();
+        let below = Cond::lt(first.clone() + var * rows.rows, rows.size.clone());
+        let used = simplify::simplify(&(rows.size.clone() - first), env);
+        let columns = Columns { below: used, unit: rows.rows };
+        self.loaded.push(LoadedRows { buffer: found.shared, dim: rows.along.dim, columns });
+        vec![Stmt::For(For::new(var, rows.pieces, LoopKind::Unrolled, guarded(below, copies)))]
     }
 
     /// One thread of how many warps starts a copy: of those that the box is the same for. What a warpgroup stores in its turn it
@@ -295,18 +318,24 @@ impl Pass<'_> {
         self.cluster.filter(|_| !self.loops.contains(&over))
     }
 
-    /// A copy for each panel of the stage, and what the stage has to be aligned to.
-    fn panels(&mut self, nest: &Nest, found: &CopyBox, blocks: Option<u32>, env: &Env) -> Result<(Vec<BulkCopy>, u32)> {
+    /// A copy for each panel of the stage, and what the stage has to be aligned to. Boxes of rows that may be beyond the array are those of an
+    /// iteration of a loop that leaves them out, or one after the other, with the first rows of the array where they would begin beyond it.
+    fn panels(
+        &mut self,
+        nest: &Nest,
+        found: &CopyBox,
+        blocks: Option<u32>,
+        rows: Option<(&Rows, Option<Var>)>,
+        env: &Env,
+    ) -> Result<(Vec<BulkCopy>, u32)> {
         let stage = self.func.buffer(found.shared);
         let (bits, swizzle) = (i64::from(stage.dtype.bits()), stage.swizzle.unwrap_or(0));
         let last = found.tile.len() - 1;
         let row = found.tile[last];
         let columns = if swizzle > 0 { i64::from(swizzle) * 8 / bits } else { row };
-        let tile: Vec<i64> = found.tile[..last].iter().copied().chain([columns]).collect();
+        let mut tile: Vec<i64> = found.tile[..last].iter().copied().chain([columns]).collect();
         self.whole_bytes(found, env)?;
-        let wrapped = self.wrapped(found, env);
-        let mut tile = tile;
-        if let Some((Rows { dim, rows, .. }, _)) = &wrapped {
+        if let Some((Rows { dim, rows, .. }, _)) = rows {
             tile[*dim] = *rows;
         }
         let map = self.map(nest, found, tile, swizzle)?;
@@ -314,7 +343,7 @@ impl Pass<'_> {
             true => Way::Store,
             false => Way::Load { full: Slot { barrier: u32::MAX, index: Index::Int(0) }, multicast: blocks },
         };
-        let pieces = wrapped.as_ref().map_or(1, |(rows, _)| rows.pieces);
+        let pieces = rows.filter(|(_, counted)| counted.is_none()).map_or(1, |(rows, _)| rows.pieces);
         let copies = (0..row / columns * pieces).map(|copy| {
             let (panel, piece) = (copy / pieces, copy % pieces);
             let (mut coordinates, mut indices) = (found.coordinates.clone(), found.indices.clone());
@@ -322,20 +351,23 @@ impl Pass<'_> {
             if let Some(along) = found.dims[last] {
                 indices[along.dim] = indices[along.dim].clone() + panel * columns;
             }
-            if let Some((Rows { dim, along, rows, .. }, end)) = &wrapped {
-                let first = coordinates[*dim].clone() + piece * rows;
-                coordinates[*dim] = simplify::simplify(&first.floormod(end.clone()), env);
-                indices[along.dim] = indices[along.dim].clone() + piece * rows * along.step;
+            if let Some((Rows { dim, along, rows, size, .. }, counted)) = rows {
+                let piece = counted.map_or(Index::Int(piece), Index::Var);
+                let first = coordinates[*dim].clone() + piece.clone() * *rows;
+                let end = (size.clone() + (rows - 1)).floordiv(*rows) * *rows;
+                coordinates[*dim] =
+                    if counted.is_some() { first } else { simplify::simplify(&first.floormod(end), env) };
+                indices[along.dim] = indices[along.dim].clone() + piece * (rows * along.step);
             }
             BulkCopy { global: found.global, map, coordinates, shared: found.shared, indices, way: way() }
         });
-        Ok((copies.collect(), (SWIZZLED as u32 * swizzle).max(ALIGN as u32)))
+        Ok((copies.collect(), (SWIZZLED_ROWS as u32 * swizzle).max(ALIGN as u32)))
     }
 
-    /// The boxes of a load that may begin beyond a dynamic size, where values are undefined, and the number of rows modulo which their coordinates are
-    /// taken. So a box that would begin beyond the array has its first rows. TMA is slow for boxes beyond an array, though it reads nothing there: with
-    /// tiles of 128 rows f16 72x4096x4096 took 18.7 us on an H200, 125x4096x4096 12.2. If all blocks read the last rows instead, it takes 16.2.
-    fn wrapped(&self, found: &CopyBox, env: &Env) -> Option<(Rows, Index)> {
+    /// The boxes of a load whose rows may be beyond a dynamic size, where values are undefined. TMA is slow for boxes beyond an array, though it reads
+    /// nothing there: with tiles of 128 rows f16 72x4096x4096 took 18.7 us on an H200, 125x4096x4096 12.2. If all blocks read the last rows instead of
+    /// the first ones, it takes 16.2.
+    fn pieces(&self, found: &CopyBox, env: &Env) -> Option<Rows> {
         let (dim, along) = found.divided().filter(|_| found.any)?;
         let (view, extent) = (&found.view[dim], &self.func.buffer(found.global).shape[found.view[dim].of]);
         self.func.size_of(extent).filter(|_| view.low == 1)?;
@@ -345,11 +377,45 @@ impl Pass<'_> {
         if simplify::prove(&Cond::lt(last, extent.clone()), env) {
             return None;
         }
-        let divides = |rows: &i64| found.tile[dim] % rows == 0 && found.tile[dim] / rows <= MOST_PIECES;
-        let rows = (1..).map(|n| n * SWIZZLED).take_while(|rows| *rows < found.tile[dim]).find(divides)?;
+        let rows = target::piece_rows(found.tile[dim])?;
         let begins = simplify::divisor(&found.coordinates[dim], env) % rows == 0;
-        let end = (extent.clone() + (rows - 1)).floordiv(rows) * rows;
-        begins.then(|| (Rows { dim, along, rows, pieces: found.tile[dim] / rows }, end))
+        begins.then(|| Rows { dim, along, rows, pieces: found.tile[dim] / rows, size: extent.clone() })
+    }
+
+    /// The condition that a box, of which a loop copies several along a dynamic size, begins inside of the array; `None` where each box does. Loads
+    /// leave boxes out where the rows of the stage are columns of MMAs alone, which are told so.
+    fn below(&mut self, nest: &Nest, found: &CopyBox, shared: bool, env: &Env) -> Option<Cond> {
+        let (dim, along) = found.divided()?;
+        let size = self.func.buffer(found.global).shape[found.view[dim].of].clone();
+        self.func.size_of(&size).filter(|_| found.view[dim].low == 1)?;
+        let (first, rows) = (&found.coordinates[dim], found.tile[dim]);
+        let below = Cond::lt(first.clone(), size.clone());
+        if simplify::prove(&below, env) {
+            return None;
+        }
+        let around = nest.loops.iter().take(nest.loops.len() - found.loops);
+        let over = around.rev().find(|l| first.mentions(l.var))?;
+        if found.store {
+            return Some(below);
+        }
+        let (stride, begin) =
+            (simplify::affine(first).coefficient(over.var), visit::Map::from([(over.var, Index::Int(0))]));
+        let place = simplify::affine(&found.indices[along.dim]);
+        let whole = stride > 0 && along.step == 1 && place == simplify::affine(&(over.var * rows));
+        let columns = fragments::only_columns(self.func, &self.whole, (found.shared, along.dim), rows);
+        if !found.any || shared || !whole || !columns {
+            return None;
+        }
+        let boxes = (size - visit::subst_index(first, &begin) + (stride - 1)).floordiv(stride);
+        let columns = Columns { below: simplify::simplify(&(boxes * rows), env), unit: rows };
+        self.loaded.push(LoadedRows { buffer: found.shared, dim: along.dim, columns });
+        Some(below)
+    }
+
+    /// Whether the rows of a stage are columns of MMAs alone, which can leave out those beyond the array.
+    fn are_columns(&self, found: &CopyBox, rows: &Rows) -> bool {
+        let begins = found.indices[rows.along.dim].as_int() == Some(0) && rows.along.step == 1;
+        begins && fragments::only_columns(self.func, &self.whole, (found.shared, rows.along.dim), rows.rows)
     }
 
     /// Elements below a byte are copied as bytes: rows of the array and of the box, and where the box begins.
@@ -389,6 +455,17 @@ impl Pass<'_> {
         });
         Ok(at as u32)
     }
+}
+
+/// A box in the loops of its nest that it is not of, where a condition holds.
+fn in_loops(nest: &Nest, found: &CopyBox, below: Option<Cond>, label: Stmt) -> Vec<Stmt> {
+    let most = if below.is_some() { LEFT_OUT } else { WRITTEN_OUT };
+    let few = |l: &For| l.extent.as_int().is_some_and(|n| n <= most) && (found.store || most == LEFT_OUT);
+    let outside = nest.loops.iter().take(nest.loops.len() - found.loops).rev();
+    outside.fold(guarded(below.unwrap_or(Cond::TRUE), vec![label]), |body, l| {
+        let kind = if few(l) { LoopKind::Unrolled } else { LoopKind::Serial };
+        vec![Stmt::For(For::new(l.var, l.extent.clone(), kind, body))]
+    })
 }
 
 /// Appends a copy to a list; adjacent loads of one role become one statement.

@@ -27,7 +27,9 @@ impl Fragments<'_> {
                 *align = (*align).max(Self::unit_of(self.func.buffer(played.buffer)));
             }
         }
-        let call = Stmt::Call(Call { row: nest.row.name.clone(), operands, adds: nest.adds.clone() });
+        let of = |p: &Played| self.loaded.iter().find(|l| l.buffer == p.buffer && nest.row.is_asynchronous());
+        let columns = nest.played.iter().find_map(of).map(|l| l.columns.clone());
+        let call = Stmt::Call(Call { row: nest.row.name.clone(), operands, adds: nest.adds.clone(), columns });
         let body = nest.conds.iter().fold(vec![call], |body, cond| guarded((*cond).clone(), body));
         match nest.label {
             Some(label) => Ok(Stmt::Block(Block { body, ..label.clone() })),

@@ -15,7 +15,7 @@ mod tile;
 use crate::error::{Code, Error, Result};
 use crate::intrin::{self, Init, Row};
 use crate::ir::lowered::threads;
-use crate::ir::lowered::{LaunchAxis, LoweredKernel};
+use crate::ir::lowered::{LaunchAxis, LoadedRows, LoweredKernel};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{BufferId, Cond, Expr, For, Func, Index, RoleId, Scope, Stmt, Store, visit};
 use crate::lower::bug;
@@ -41,7 +41,9 @@ pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
         fragments.insert(id, Fragment::of(&kernel.func, id, &of(id))?);
     }
     let (body, env) = (std::mem::take(&mut kernel.func.body), kernel.env());
-    let mut pass = Fragments { func: &mut kernel.func, threads, roles, loops, fragments, aligned: BTreeMap::new() };
+    let loaded = std::mem::take(&mut kernel.loaded);
+    let mut pass =
+        Fragments { func: &mut kernel.func, threads, roles, loops, fragments, loaded, aligned: BTreeMap::new() };
     pass.lay_beside(&body, &env, unused)?;
     let body = pass.body(body, &env)?;
     let (fragments, aligned) = (pass.fragments, pass.aligned);
@@ -78,6 +80,40 @@ fn uses(func: &Func, loops: &Env, threads: &Threads, roles: &BTreeMap<RoleId, Th
         }
     }
     Ok(out)
+}
+
+/// Whether everything that reads a stage are MMAs with a dimension of it as their columns, from its first row to its last, of which there are
+/// instructions with every smaller number of columns that is a multiple of `unit`.
+pub(super) fn only_columns(func: &Func, body: &[Stmt], (stage, dim): (BufferId, usize), unit: i64) -> bool {
+    let mut loops = Env::default();
+    visit::loops(body).into_iter().for_each(|l| loops.bind_loop(l.var, &l.extent));
+    let columns = |l: &For| {
+        Nest::of(func, l, &loops).is_ok_and(|nest| {
+            let mut of = nest.played.iter().filter(|p| p.buffer == stage);
+            let (first, more) = (of.next(), of.next());
+            more.is_none() && first.is_some_and(|p| are_columns(func, nest.row, p, dim, unit))
+        })
+    };
+    readers(body, stage, &mut |s| matches!(s, Stmt::For(l) if l.tensorize.is_some() && columns(l)))
+}
+
+/// Whether `f` holds for all instructions and other statements that read a buffer.
+fn readers(body: &[Stmt], buffer: BufferId, f: &mut dyn FnMut(&Stmt) -> bool) -> bool {
+    body.iter().filter(|s| visit::reads(std::slice::from_ref(*s)).contains(&buffer)).all(|s| match s {
+        Stmt::For(l) if l.tensorize.is_some() => f(s),
+        Stmt::For(_) | Stmt::Block(_) | Stmt::If(_) | Stmt::Elect(_) | Stmt::Role(_) => {
+            visit::children(s).into_iter().all(|c| readers(c, buffer, f))
+        }
+        other => f(other),
+    })
+}
+
+/// Whether an operand is B of an MMA of warpgroups, with its columns along a dimension, all of it.
+fn are_columns(func: &Func, row: &Row, played: &intrin::Played, dim: usize, unit: i64) -> bool {
+    let extent = row.columns();
+    let whole = func.buffer(played.buffer).shape.get(dim).and_then(Index::as_int) == Some(extent);
+    let of_b = row.is_asynchronous() && row.operands[played.operand].name == "B" && played.along.first() == Some(&dim);
+    of_b && whole && (1..extent / unit).all(|n| row.with_columns(n * unit).is_some())
 }
 
 /// A nest that is one instruction.
@@ -193,6 +229,8 @@ struct Fragments<'k> {
     /// The ranges of all loops.
     loops: Env,
     fragments: BTreeMap<BufferId, Fragment>,
+    /// The stages of which only rows below a dynamic size are loaded.
+    loaded: Vec<LoadedRows>,
     /// Bytes that instructions ask of the addresses of buffers: what a caller of the kernel must keep to.
     aligned: BTreeMap<BufferId, u32>,
 }

@@ -101,6 +101,7 @@ fn parts(spec: &GemmSpec, source: &mut Source) -> Wgmma {
         grid_dependency: source.of([0, 1, 2]),
         early_blocks: 0,
         l2_prefetch: source.chance(12),
+        interleaved: None,
         widened: false,
     };
     match (parts, combine) {
