@@ -177,6 +177,11 @@ pub fn compile_gemm(schedule: &Schedule) -> Result<Kernels> {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+// Samples of long sets of cases, in the way of the tests in `tests/it`.
+#[cfg(test)]
+#[path = "../tests/it/sample.rs"]
+mod sample;
+
 // The tests lower thousands of schedules, and a third of that is allocation.
 #[cfg(test)]
 #[global_allocator]

@@ -142,15 +142,21 @@ fn boxed(mma: Mma, spec: &GemmSpec, target: &Target) -> Vec<(String, Steps)> {
 mod tests {
     use super::*;
     use crate::dtype::DType;
+    use crate::sample::drawn;
 
+    /// The first GEMM, and a sample of the others: all candidates of a GEMM are lowered.
     #[test]
     fn the_recommended_steps_come_first_and_all_lower() {
         let without_remarks = |s: &Schedule| s.steps.iter().map(|step| format!("{step}\n")).collect::<String>();
         let chips =
             [(DType::F16, Target::sm_90a(), 8), (DType::F16, Target::sm_80(), 4), (DType::F32, Target::sm_80(), 1)];
         let sizes = [[1000, 520, 264], [1000, 1000, 1000], [512, 512, 512], [4096, 768, 1024], [255, 131, 67]];
-        for ((dtype, target, least), [m, n, k]) in chips.into_iter().flat_map(|c| sizes.map(|s| (c, s))) {
+        let cases = chips.into_iter().flat_map(|c| sizes.map(|s| (c, s))).enumerate();
+        for (at, ((dtype, target, least), [m, n, k])) in cases {
             let gemm = Gemm::new(m, n, k).of(dtype);
+            if at > 0 && !drawn(&format!("candidates {gemm:?} {target}"), 5) {
+                continue;
+            }
             let all = candidates(&gemm, &target).unwrap();
             assert!(all.len() >= least, "{}", all.len());
             let recommended = recommend(&gemm, &target).unwrap();

@@ -109,14 +109,20 @@ mod tests {
     use super::super::{candidates, recommend};
     use super::*;
     use crate::dtype::DType;
+    use crate::sample::drawn;
     use crate::te::Layout;
 
+    /// A sample of the sizes, types and layouts.
     #[test]
     fn every_kind_compiles_or_says_that_no_recipe_fits() {
         for (dtype, layout) in [DType::F16, DType::S8, DType::F32].into_iter().flat_map(|d| Layout::ALL.map(|l| (d, l)))
         {
             for size in [[256, 256, 128], [33, 65, 17], [1, 5, 3]] {
                 let gemm = Gemm::new(size[0], size[1], size[2]).of(dtype).layout(layout);
+                let is_first = (dtype, layout, size[0]) == (DType::F16, Layout::NN, 256);
+                if !is_first && !drawn(&format!("kinds {gemm:?}"), 3) {
+                    continue;
+                }
                 for kind in Kind::ALL {
                     match kind.schedule(&gemm, &Target::sm_80()) {
                         Ok(schedule) => assert!(schedule.scheduled().is_ok(), "{kind:?} {gemm:?}"),
@@ -161,8 +167,8 @@ mod tests {
         }
     }
 
-    /// The cost models count with every combination of size, types and layout. All candidates lower at each size and for each of the types in
-    /// one layout: with an unoptimised compiler that takes about a second a GEMM.
+    /// The cost models count with every combination of size, types and layout. All candidates lower for a sample of the sizes and types, each in one
+    /// layout: with an unoptimised compiler that takes about a second a GEMM.
     #[test]
     fn the_largest_sizes_that_a_program_has_overflow_nothing() {
         let most = crate::te::MAX_ELEMENTS;
@@ -178,7 +184,7 @@ mod tests {
                 lowered[l] += usize::from(with_all);
                 for target in [Target::sm_70(), Target::sm_80(), Target::sm_90a()] {
                     assert!(recommend(&gemm, &target).is_ok(), "{gemm:?}");
-                    if with_all {
+                    if with_all && (s + t == 0 || drawn(&format!("largest {gemm:?} {target}"), 5)) {
                         assert!(candidates(&gemm, &target).is_ok(), "{gemm:?}");
                         assert!(Kind::Simt.schedule(&gemm, &target).is_ok(), "{gemm:?}");
                     }

@@ -9,6 +9,7 @@ use crate::ir::visit;
 use crate::loom::Schedule;
 use crate::lower::lower;
 use crate::reference::{self, Sample};
+use crate::sample::drawn;
 use crate::schedule::Steps;
 use crate::sim::{Mode, run_lowered};
 
@@ -95,6 +96,7 @@ fn copies_of_accumulators_compute_epilogues() {
     }
 }
 
+/// The first tiles of each type, and a sample of the others.
 #[test]
 fn tensor_cores_compute_epilogues() {
     let f16 = DType::F16;
@@ -103,18 +105,25 @@ fn tensor_cores_compute_epilogues() {
     for [m, n, k] in [[64, 64, 64], [50, 44, 40], [33, 40, 48]] {
         for gemm in types(Gemm::new(m, n, k).layout(Layout::NT)) {
             let gemm = layer(gemm);
-            for target in [Target::sm_75(), Target::sm_80(), Target::sm_90()] {
-                by(&gemm, target, |spec| Mma::of(spec, &target, [32, 32], [2, 1], 1).steps(spec));
-                by(&gemm, target, |spec| Mma::of(spec, &target, [32, 32], [2, 1], 2).steps(spec));
+            let tried = |gemm: &Gemm, how: &str| drawn(&format!("tensor cores {how} {gemm:?}"), 4);
+            let chips = [Target::sm_80(), Target::sm_75(), Target::sm_90()];
+            for (n, (target, parts)) in chips.into_iter().flat_map(|t| [(t, 1), (t, 2)]).enumerate() {
+                if (m, n) == (64, 0) || tried(&gemm, &format!("{target} {parts}")) {
+                    by(&gemm, target, |spec| Mma::of(spec, &target, [32, 32], [2, 1], parts).steps(spec));
+                }
             }
-            by(&gemm.batch(2), Target::sm_80(), |spec| {
-                Mma::of(spec, &Target::sm_80(), [32, 32], [2, 1], 1).steps(spec)
-            });
-            by(&gemm, Target::sm_80(), |spec| Wmma::of(spec, &Target::sm_80(), [32, 32], [2, 1]).steps(spec));
+            let batch = gemm.batch(2);
+            if tried(&batch, "batch") {
+                by(&batch, Target::sm_80(), |spec| Mma::of(spec, &Target::sm_80(), [32, 32], [2, 1], 1).steps(spec));
+            }
+            if tried(&gemm, "wmma") {
+                by(&gemm, Target::sm_80(), |spec| Wmma::of(spec, &Target::sm_80(), [32, 32], [2, 1]).steps(spec));
+            }
         }
     }
 }
 
+/// The first tiles of each type, and a sample of the others.
 #[test]
 fn warpgroups_compute_epilogues() {
     let (f16, target) = (DType::F16, Target::sm_90a());
@@ -126,12 +135,17 @@ fn warpgroups_compute_epilogues() {
     for [m, n, k] in [[64, 64, 64], [80, 80, 72], [70, 43, 40]] {
         for gemm in types(Gemm::new(m, n, k).layout(Layout::NT)) {
             let gemm = layer(gemm);
-            by(&gemm, target, |spec| Wgmma::of(spec, [64, 64], 1, &target).steps(spec));
-            by(&gemm, target, |spec| Wgmma::of(spec, [64, 64], 1, &target).in_parts(2, spec, &target).steps(spec));
+            if m == 64 || drawn(&format!("warpgroups {gemm:?}"), 4) {
+                by(&gemm, target, |spec| Wgmma::of(spec, [64, 64], 1, &target).steps(spec));
+            }
+            if drawn(&format!("warpgroups in parts {gemm:?}"), 4) {
+                by(&gemm, target, |spec| Wgmma::of(spec, [64, 64], 1, &target).in_parts(2, spec, &target).steps(spec));
+            }
         }
-        by(&layer(Gemm::new(m, n, k).of(f16).batch(2)), target, |spec| {
-            Wgmma::of(spec, [64, 64], 1, &target).steps(spec)
-        });
+        let batch = layer(Gemm::new(m, n, k).of(f16).batch(2));
+        if drawn(&format!("warpgroups {batch:?}"), 4) {
+            by(&batch, target, |spec| Wgmma::of(spec, [64, 64], 1, &target).steps(spec));
+        }
     }
 }
 
@@ -257,7 +271,8 @@ fn every_tensor_recipe_stores_two_results() {
     by(Target::sm_90a(), &|spec, target| Wgmma::of(spec, [64, 64], 1, target).steps(spec));
 }
 
-/// Persistent blocks, clusters, ping-pong and swapped operands: the first candidate of each kind for a large GEMM, at a size of few tiles.
+/// Persistent blocks, clusters, ping-pong and swapped operands: the first candidate of each kind for a large GEMM, at a size of few tiles. A sample
+/// of the kinds runs, and the first in every run.
 #[test]
 fn large_tiles_of_warpgroups_compute_epilogues() {
     // 112 rows divide it into whole waves, which 128 columns do not.
@@ -271,7 +286,10 @@ fn large_tiles_of_warpgroups_compute_epilogues() {
         // Without ping-pong two blocks of a cluster, one above the other, share a tile.
         size[0] *= if wanted.0 { 1 } else { 2 };
         size.push(128);
-        right(&schedule.resized(&size).unwrap(), true);
+        let small = schedule.resized(&size).unwrap();
+        if wanted == (false, false) || drawn(name, 3) {
+            right(&small, true);
+        }
     }
 }
 

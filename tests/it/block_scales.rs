@@ -1,6 +1,7 @@
 //! Products with scales of blocks: partial sums by wgmma that threads multiply and promote.
 
 use super::ptxas::{assemble, tools};
+use super::sample::drawn;
 use super::tensor::{arguments, lowered, right_on};
 use warploom::error::Code;
 use warploom::gemm::{Activation, Along, Gemm, Kind, candidates, recommend, recommend_promoted};
@@ -21,6 +22,11 @@ const CASES: [Case; 5] = [
     ([129, 257, 384], [DType::E4m3, DType::E4m3, DType::Bf16]),
 ];
 
+/// Whether a test runs a case: the smallest in every run, and a third of the others, as the commit draws them.
+fn is_run(test: &str, case: Case) -> bool {
+    case == CASES[2] || drawn(&format!("{test} {case:?}"), 3)
+}
+
 fn gemm(([m, n, k], [a, b, out]): Case) -> Gemm {
     let spec = *Gemm::new(m, n, k).accumulate(DType::F32).output(out).layout(Layout::NT).spec();
     Gemm::from(spec.types(a, b, DType::F32, out)).block_scales()
@@ -38,6 +44,7 @@ fn exact_arguments(schedule: &Schedule) -> Vec<Array> {
     all
 }
 
+/// The steps of all cases promote. The smallest runs, and a sample of the others.
 #[test]
 fn recommended_steps_promote_and_are_exact() {
     for case in CASES {
@@ -45,16 +52,17 @@ fn recommended_steps_promote_and_are_exact() {
         let text = schedule.to_string();
         assert!(text.contains("promote ") && text.contains("tensorize p0 wgmma.m64n"), "{text}");
         // Results of 8 bits are no exact sums.
-        if case.1[2] == DType::E4m3 {
+        if case.1[2] == DType::E4m3 || !is_run("exact", case) {
             continue;
         }
         right_on(&schedule, exact_arguments(&schedule));
     }
 }
 
+/// The smallest case, and a sample of the others.
 #[test]
 fn results_are_within_their_bound_in_every_order_and_as_ptx() {
-    for case in CASES {
+    for case in CASES.into_iter().filter(|case| is_run("bound", *case)) {
         let schedule = recommend(&gemm(case), &Target::sm_90a()).unwrap();
         let kernels = lowered(&schedule);
         let shapes = schedule.program.params.iter().map(|p| schedule.program.buffer(*p));
@@ -82,14 +90,19 @@ fn results_are_within_their_bound_in_every_order_and_as_ptx() {
     }
 }
 
+/// The first candidate of one size, and a sample of the others.
 #[test]
 fn candidates_stay_in_registers_and_their_wgmmas_in_flight() {
     let tools = tools();
-    for size in [[4096, 4096, 7168], [512, 7168, 2048], [64, 2112, 7168]] {
+    let sizes = [[4096, 4096, 7168], [512, 7168, 2048], [64, 2112, 7168]];
+    for size in sizes.into_iter().filter(|size| size[0] == 64 || drawn(&format!("candidates {size:?}"), 3)) {
         let gemm = gemm((size, [DType::E4m3, DType::E4m3, DType::Bf16]));
         let all = candidates(&gemm, &Target::sm_90a()).unwrap();
         assert!(all.len() > 2, "{size:?}");
-        for (name, schedule) in all {
+        for (at, (name, schedule)) in all.into_iter().enumerate() {
+            if at > 0 && !drawn(&format!("candidate {name} of {size:?}"), 3) {
+                continue;
+            }
             let kernels = lowered(&schedule);
             assemble(&tools, &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{name} of {size:?}: {e}"));
         }

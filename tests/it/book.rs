@@ -6,6 +6,7 @@
 //! not looked at here.
 
 use super::cli::output;
+use super::sample::drawn;
 use super::scan::root;
 use std::path::{Path, PathBuf};
 use warploom::{Schedule, lower, schedule::primitive};
@@ -131,6 +132,7 @@ fn matches(line: &str, pattern: &str) -> bool {
     true
 }
 
+/// A sixth of the commands, as the commit draws them, the first, and all that write a file: others read it.
 #[test]
 fn commands_of_the_book_print_what_it_says() {
     let mut faults = Vec::new();
@@ -151,6 +153,10 @@ fn commands_of_the_book_print_what_it_says() {
                     continue;
                 };
                 count += 1;
+                let is_tried = count == 1 || command.contains(" -o ");
+                if !is_tried && !drawn(&format!("{} {command}", name(&path)), 6) {
+                    continue;
+                }
                 if let Some(why) = fault(command, &lines[start + 1..end]) {
                     faults.push(format!("{}:{}: {why}", name(&path), block.line + start + 1));
                 }

@@ -2,6 +2,7 @@
 //! code, and its machine code has in the loop that is measured what it claims, and little else.
 
 use super::ptxas::tools;
+use super::sample::drawn;
 use super::tensor::right;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -55,9 +56,10 @@ fn every_ceiling_is_known_here() {
     assert_eq!(files.collect::<BTreeSet<_>>(), known.collect::<BTreeSet<_>>());
 }
 
+/// A third of the ceilings, as the commit draws them, and the one that reads.
 #[test]
 fn ceilings_compute_what_they_say() {
-    for ceiling in &CEILINGS {
+    for ceiling in CEILINGS.iter().filter(|c| c.name == "read" || drawn(&format!("{} computes", c.name), 3)) {
         let replaced = |t: String, (from, to): &(&str, &str)| {
             assert!(t.contains(from), "{}: {from}", ceiling.name);
             t.replace(from, to)
@@ -82,10 +84,11 @@ fn loops(sass: &str) -> Vec<Vec<&str>> {
     out
 }
 
+/// A third of the ceilings, as the commit draws them, and the one that reads.
 #[test]
 fn ceilings_are_clean_code_that_does_what_they_claim() {
     let tools = tools();
-    for ceiling in &CEILINGS {
+    for ceiling in CEILINGS.iter().filter(|c| c.name == "read" || drawn(&format!("{} is clean", c.name), 3)) {
         let own = schedule(ceiling.name, &text(ceiling.name));
         let hopper = (own.target.sm < 90).then(|| own.clone().for_target(Target::sm_90()));
         for schedule in [own].into_iter().chain(hopper) {

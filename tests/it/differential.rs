@@ -2,7 +2,7 @@
 //! ring, whatever the order of warps and blocks, and in the real types the kernels meet the reference.
 
 use crate::cases::{compiling_examples, depth};
-use crate::sample::{drawn, everything};
+use crate::sample::{self, everything};
 use warploom::error::Code;
 use warploom::ir::Func;
 use warploom::loom::Schedule;
@@ -44,15 +44,17 @@ fn at_size(schedule: &Schedule, size: &[i64]) -> Result<Option<(Schedule, Func, 
     }
 }
 
-/// Calls a check with every example, at its whole size and at those of the ragged ones that the commit draws.
-pub fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
+/// Lowers every example, at its whole size and at those of the ragged ones that the commit draws. Calls a check with the first, and with one in
+/// `of` of the others, which the commit draws for a test.
+pub fn with_some(test: &str, of: u64, check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
     let (mut whole, mut ragged, mut failures) = (0, 0, Vec::new());
     for (name, schedule) in compiling_examples() {
-        let drawn = |(n, size): &(usize, Vec<i64>)| *n == 0 || drawn(&format!("{name} at {size:?}"), 2);
+        let drawn = |(n, size): &(usize, Vec<i64>)| *n == 0 || sample::drawn(&format!("{name} at {size:?}"), 2);
         for (n, size) in sizes(&name, &schedule).into_iter().enumerate().filter(drawn) {
+            let is_checked = whole == 0 || sample::drawn(&format!("{test} {name} at {size:?}"), of);
             let result = at_size(&schedule, &size).and_then(|made| {
                 let Some((resized, scheduled, lowered)) = made else { return Ok(0) };
-                check(&resized, &scheduled, &lowered).map(|()| 1)
+                if is_checked { check(&resized, &scheduled, &lowered).map(|()| 1) } else { Ok(1) }
             });
             match result {
                 Ok(count) if n == 0 => whole += count,
@@ -66,15 +68,15 @@ pub fn with_all(check: impl Fn(&Schedule, &Func, &Lowered) -> Result<()>) {
     assert!(whole >= 12 && ragged >= least, "only {whole} whole and {ragged} ragged sizes were tried");
 }
 
-/// At each size the commit draws a quarter of the orders of warps.
+/// A quarter of the examples and sizes, and at each of them a quarter of the orders of warps, as the commit draws them.
 #[test]
 fn integers_are_equal_at_every_level() {
-    with_all(|schedule, scheduled, lowered| {
+    with_some("integers", 4, |schedule, scheduled, lowered| {
         let naive = naive_integers(&schedule.program, 1)?;
         if naive_integers(scheduled, 1)? != naive {
             return Err(Error::bug(Code::SimResult, "the scheduled program differs from the naive one"));
         }
-        for policy in POLICIES.into_iter().filter(|p| drawn(&format!("{p:?} {schedule}"), 4)) {
+        for policy in POLICIES.into_iter().filter(|p| sample::drawn(&format!("{p:?} {schedule}"), 4)) {
             let options = Options::new(Mode::Integer).with_policy(policy);
             if integers_with(lowered, &options, 1)? != naive {
                 return Err(Error::bug(Code::SimResult, format!("the kernels differ, warps {policy:?}")));
@@ -93,9 +95,10 @@ pub fn arguments(func: &Func, make: impl Fn(DType, &[usize], u64) -> Result<Arra
     params.map(|(i, b)| make(b.dtype, &shape(b), i as u64 + 1)).collect()
 }
 
+/// A third of the examples and sizes, as the commit draws them.
 #[test]
 fn kernels_meet_the_reference() {
-    with_all(|schedule, _, lowered| {
+    with_some("reference", 3, |schedule, _, lowered| {
         let mut args = arguments(&schedule.program, |d, s, seed| Array::random_integers(d, s, 8, seed))?;
         run_lowered(lowered, Mode::Real, &mut args)?;
         for output in outputs(&schedule.program, &args, Sample::All)? {

@@ -21,13 +21,15 @@ fn gemm([m, n, k]: [i64; 3], dtype: DType, layout: Layout) -> Gemm {
 /// Sizes of whole tiles, of parts of them, and of rows that no copy of 16 bytes reads.
 const SIZES: [[i64; 3]; 4] = [[128, 64, 64], [100, 60, 40], [131, 61, 37], [34, 70, 18]];
 
+/// A sample of the layouts and sizes, and the first with the smallest size.
 #[test]
 fn each_instruction_of_f64_and_tf32_is_right_in_every_layout() {
     let ampere = [(DType::F64, [8, 4]), (DType::Tf32, [16, 8])];
     let hopper = [(DType::F64, [16, 4]), (DType::F64, [16, 8]), (DType::F64, [16, 16])];
     let shapes = ampere.map(|s| (s, Target::sm_80())).into_iter().chain(hopper.map(|s| (s, Target::sm_90())));
     for (n, (((dtype, shape), target), layout)) in shapes.flat_map(|s| Layout::ALL.map(|l| (s, l))).enumerate() {
-        for (at, size) in SIZES.into_iter().enumerate().filter(|(at, _)| drawn(&format!("elements {n} {at}"), 2)) {
+        let tried = |at: &usize| (n, *at) == (0, 3) || drawn(&format!("elements {n} {at}"), 5);
+        for (at, size) in SIZES.into_iter().enumerate().filter(|(at, _)| tried(at)) {
             let product = gemm(size, dtype, layout);
             let fragments = [FragmentBuffers::Single, FragmentBuffers::Double][(n + at) % 2];
             let parts = [1, 1, 1, 2][(n + at) % 4];
@@ -40,12 +42,13 @@ fn each_instruction_of_f64_and_tf32_is_right_in_every_layout() {
     }
 }
 
-/// An operand across k comes through registers where its rows are aligned; where neither lies along k, a kernel transposes the other.
+/// An operand across k comes through registers where its rows are aligned; where neither lies along k, a kernel transposes the other. A sample of the
+/// sizes and layouts, and always the last.
 #[test]
 fn operands_of_tf32_across_k_come_to_wgmma_through_registers() {
     for (at, size) in [[256, 512, 128], [200, 336, 72], [132, 68, 36]].into_iter().enumerate() {
         for layout in [Layout::NN, Layout::TN, Layout::TT] {
-            if !drawn(&format!("registers {at} {layout:?}"), 2) {
+            if (at, layout) != (2, Layout::TT) && !drawn(&format!("registers {at} {layout:?}"), 4) {
                 continue;
             }
             let schedule = Kind::Wgmma.schedule(&gemm(size, DType::Tf32, layout), &Target::sm_90a()).unwrap();
@@ -58,7 +61,8 @@ fn operands_of_tf32_across_k_come_to_wgmma_through_registers() {
     }
 }
 
-/// Bytes across k come through registers without workspace: each mix of types, results of 32, 16 and 8 bits, whole tiles and parts of them.
+/// Bytes across k come through registers without workspace: each mix of types, results of 32, 16 and 8 bits, whole tiles and parts of them. A sample
+/// of the cases, and the first of the smallest size.
 #[test]
 fn operands_of_bytes_across_k_come_to_wgmma_through_registers() {
     let integers = [(DType::S8, DType::S8), (DType::U8, DType::S8), (DType::S8, DType::U8)];
@@ -68,7 +72,8 @@ fn operands_of_bytes_across_k_come_to_wgmma_through_registers() {
     let types = sums.into_iter().chain(floats.into_iter().flat_map(|pair| results.map(|out| (pair, DType::F32, out))));
     let sizes = [[256, 512, 256], [208, 336, 144], [144, 80, 48], [512, 128, 640]];
     let cases = types.flat_map(|t| [Layout::NN, Layout::TT].map(|l| (t, l))).flat_map(|c| sizes.map(|s| (c, s)));
-    for (n, ((((a, b), acc, out), layout), size)) in cases.enumerate().filter(|(n, _)| drawn(&format!("bytes {n}"), 12))
+    for (n, ((((a, b), acc, out), layout), size)) in
+        cases.enumerate().filter(|(n, _)| *n == 2 || drawn(&format!("bytes {n}"), 36))
     {
         let [m, n_, k] = size;
         let program = te::parse(&format!("gemm {m}x{n_}x{k} {a}*{b}>{acc}>{out} {layout:?}")).unwrap();
@@ -94,7 +99,7 @@ fn operands_of_bytes_across_k_come_to_wgmma_through_registers() {
 const BEYOND: usize = 180;
 
 /// Where neither operand runs along k, one comes through registers and the other is transposed in shared memory by warps of its own: whole tiles whose results leave
-/// from registers, and ragged ones.
+/// from registers, and ragged ones. A sample of the cases.
 #[test]
 fn operands_of_bytes_across_k_are_transposed_for_wgmma() {
     let integers = [((DType::S8, DType::U8), DType::S32, DType::S32), ((DType::U8, DType::U8), DType::S32, DType::S32)];
@@ -105,7 +110,7 @@ fn operands_of_bytes_across_k_are_transposed_for_wgmma() {
     let cases = types.flat_map(|t| tiles.map(|tile| (t, tile))).flat_map(|c| sizes.map(|s| (c, s)));
     let cases = cases.flat_map(|c| [SwapAb::Straight, SwapAb::Swapped].map(|s| (c, s)));
     for (n, (((((a, b), acc, out), ([tall, wide], bk)), size), swap_ab)) in
-        cases.enumerate().filter(|(n, _)| *n == BEYOND || drawn(&format!("transposed {n}"), 24))
+        cases.enumerate().filter(|(n, _)| *n == BEYOND || drawn(&format!("transposed {n}"), 96))
     {
         let [m, n_, k] = size;
         let program = te::parse(&format!("gemm {m}x{n_}x{k} {a}*{b}>{acc}>{out} TN")).unwrap();
@@ -125,8 +130,8 @@ fn operands_of_bytes_across_k_are_transposed_for_wgmma() {
     }
 }
 
-/// The same for mma.sync, where both operands may run across k, with long sums and epilogues. Batches have other steps. All cases are counted, and those
-/// that the commit draws are run.
+/// The same for mma.sync, where both operands may run across k, with long sums and epilogues. Batches have other steps. All cases are counted. The
+/// first is run, and those that the commit draws.
 #[test]
 fn operands_of_bytes_across_k_come_to_mma_through_registers() {
     let chips = [
@@ -160,7 +165,7 @@ fn operands_of_bytes_across_k_come_to_mma_through_registers() {
         assert!(!text.contains("_pack"), "{n} {text}");
         tried += 1;
         transposed += u32::from(text.contains("ldmatrix.trans.quads.m32n16") || text.contains("ldmatrix.trans.m32n16"));
-        if drawn(&format!("transposed {n}"), 6) {
+        if n == 0 || drawn(&format!("transposed for mma {n}"), 15) {
             right(&schedule);
         }
     }
@@ -187,13 +192,18 @@ fn rows_that_copies_do_not_read_are_packed() {
     }
 }
 
+/// A sample of the products, and the first.
 #[test]
 fn large_products_of_f64_and_tf32_come_to_tensor_cores_and_assemble_clean() {
     let tools = tools();
     for (dtype, layout) in [DType::F64, DType::Tf32].into_iter().flat_map(|d| Layout::ALL.map(|l| (d, l))) {
         for target in [Target::sm_80(), Target::sm_90(), Target::sm_90a()] {
             let sizes = [[4096; 3], [1500; 3], [4095, 4097, 4099]];
-            for size in sizes.into_iter().filter(|size| drawn(&format!("{size:?} {dtype} {layout:?} {target}"), 6)) {
+            let is_first = (dtype, layout, target) == (DType::F64, Layout::NN, Target::sm_80());
+            let tried = |size: &[i64; 3]| {
+                is_first && size[0] == 4096 || drawn(&format!("{size:?} {dtype} {layout:?} {target}"), 12)
+            };
+            for size in sizes.into_iter().filter(tried) {
                 let schedule = recommend(&gemm(size, dtype, layout), &target).unwrap();
                 let lowered = lowered(&schedule);
                 let by = ["mma.m16n8", "mma.m8n8k4", "wgmma"];

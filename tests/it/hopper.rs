@@ -78,7 +78,7 @@ fn outcome(subset: &Subset) -> Outcome {
     tried(&subset.name, &schedule)
 }
 
-/// Runs a schedule in whatever order, in integer mode and on small integers.
+/// Runs a schedule in order and in a sample of the other orders, in integer mode, and on small integers.
 fn tried(name: &str, schedule: &Schedule) -> Outcome {
     let made = schedule.scheduled().and_then(|func| lower(&func, &schedule.target));
     let lowered = match made {
@@ -89,7 +89,8 @@ fn tried(name: &str, schedule: &Schedule) -> Outcome {
         }
     };
     let naive = naive_integers(&schedule.program, 3).unwrap();
-    for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)] {
+    let orders = |policy: &Policy| *policy == Policy::InOrder || drawn(&format!("{policy:?} {schedule}"), 2);
+    for policy in [Policy::InOrder, Policy::Reverse, Policy::Random(7)].into_iter().filter(orders) {
         let options = Options::new(Mode::Integer).with_policy(policy);
         let found = integers_with(&lowered, &options, 3)
             .unwrap_or_else(|e| panic!("{name}: {e}\n{}", warploom::lower::print(&lowered)));
@@ -103,13 +104,13 @@ fn tried(name: &str, schedule: &Schedule) -> Outcome {
     Outcome::Right
 }
 
-/// `WARPLOOM_ALL=1` tries all of them; otherwise about every twentieth, drawn for the commit.
+/// `WARPLOOM_ALL=1` tries all of them; otherwise about every fortieth, drawn for the commit, and the last, which has all parts.
 #[test]
 fn every_subset_of_the_worked_example_is_right_or_refused() {
     let all = subsets(true);
     assert_eq!(all.len(), 256);
     let (mut right, mut refused) = (0, Vec::new());
-    for subset in all.iter().filter(|s| drawn(&s.name, 20)) {
+    for (_, subset) in all.iter().enumerate().filter(|(n, s)| *n == 255 || drawn(&s.name, 40)) {
         match (outcome(subset), refusal(&subset.parts)) {
             (Outcome::Right, None) => right += 1,
             (Outcome::Refused(why), Some(code)) => {
@@ -124,14 +125,15 @@ fn every_subset_of_the_worked_example_is_right_or_refused() {
     assert!(!everything() || [right, refused.len()] == [192, 64]);
 }
 
-/// Those of large tiles that a GPU tries, and the others without a swizzle, whose copies are many.
+/// Of those of large tiles that a GPU tries, and of the others without a swizzle, whose copies are many, a sixth, as the commit draws them. The first
+/// in every run.
 #[test]
 fn subsets_of_large_tiles_assemble_into_registers_alone() {
     let tools = tools();
     let mut unclean = Vec::new();
     let chosen = |n: &usize, subset: &Subset| n.is_multiple_of(11) || n.is_multiple_of(3) && subset.parts.swizzle == 0;
     for (_, subset) in
-        subsets(false).into_iter().enumerate().filter(|(n, subset)| chosen(n, subset) && drawn(&subset.name, 2))
+        subsets(false).into_iter().enumerate().filter(|(n, s)| *n == 0 || chosen(n, s) && drawn(&s.name, 6))
     {
         let schedule = schedule(&subset, [512, 512, 448]).unwrap();
         let Ok(kernels) = warploom::compile(&schedule) else { continue };
@@ -146,13 +148,14 @@ fn subsets_of_large_tiles_assemble_into_registers_alone() {
 }
 
 /// A batch of products, by the steps that are recommended and by the tiles of large products at a small size.
-/// Half of the sizes and layouts, as the commit draws them.
+/// A fifth of the sizes and layouts, as the commit draws them, and the smallest size in the first layout.
 #[test]
 fn batches_are_right_at_every_size_and_layout() {
     let sizes = [[128, 128, 192], [100, 72, 40], [65, 33, 47]];
     for (n, layout) in Layout::ALL.into_iter().enumerate() {
         let dtype = [DType::F16, DType::Bf16][n % 2];
-        for [m, n, k] in sizes.into_iter().filter(|[m, ..]| drawn(&format!("batches {m} {}", layout.name()), 2)) {
+        let chosen = |m: i64| (n, m) == (0, 65) || drawn(&format!("batches {m} {}", layout.name()), 5);
+        for [m, n, k] in sizes.into_iter().filter(|[m, ..]| chosen(*m)) {
             let gemm = Gemm::new(m, n, k).of(dtype).layout(layout).batch(3);
             let spec = gemm.spec();
             let whole = Wgmma::of(spec, [64, 64], 1, &Target::sm_90a());
@@ -168,14 +171,16 @@ fn batches_are_right_at_every_size_and_layout() {
     }
 }
 
-/// Four blocks share the longer side of a tile: that of B, or that of A where columns take the part of rows.
+/// Four blocks share the longer side of a tile: that of B, or that of A where columns take the part of rows. A fifth of the forms, as the commit
+/// draws them, and one in every run.
 #[test]
 fn tiles_that_four_blocks_share_are_right() {
     use SwapAb::{Straight, Swapped};
     let forms = [(Layout::NN, Swapped), (Layout::NT, Swapped), (Layout::NT, Straight), (Layout::TT, Straight)];
     for (layout, swap_ab) in forms {
         for ([m, n, k], wide) in [([144, 264, 136], 144), ([296, 152, 72], 144), ([72, 248, 200], 80)] {
-            if !drawn(&format!("{m} {} {}", layout.name(), swap_ab.is_swapped()), 2) {
+            let is_first = (layout, m) == (Layout::TT, 72);
+            if !is_first && !drawn(&format!("{m} {} {}", layout.name(), swap_ab.is_swapped()), 5) {
                 continue;
             }
             let dtype = [DType::F16, DType::Bf16][usize::from(k == 72)];
@@ -200,7 +205,7 @@ fn tiles_that_four_blocks_share_are_right() {
 }
 
 /// Cooperative warpgroups of persistent blocks store swapped tiles in equal parts of their rows, two at a time; a tile whose rows have no such parts
-/// leaves as a whole. Of 140 tiles some blocks have two.
+/// leaves as a whole. Of 140 tiles some blocks have two. These run in every run, and a sample of the others.
 #[test]
 fn swapped_tiles_of_several_waves_are_right() {
     let forms = [
@@ -226,6 +231,9 @@ fn swapped_tiles_of_several_waves_are_right() {
         let rows = stored.map(|parts| format!("split e0 ? {} -> ep e1", block[0] / parts));
         assert_eq!(schedule.to_string().contains("-> ep e1"), rows.is_some(), "{schedule}");
         assert!(rows.is_none_or(|rows| schedule.to_string().contains(&rows)), "{schedule}");
+        if warpgroups > 1 && !drawn(&format!("several waves {}", layout.name()), 4) {
+            continue;
+        }
         if let Outcome::Refused(why) = tried(layout.name(), &schedule) {
             panic!("{}: {why}\n{schedule}", layout.name());
         }
@@ -233,7 +241,7 @@ fn swapped_tiles_of_several_waves_are_right() {
 }
 
 /// The ring of a producer continues from tile to tile of a persistent block: where a tile has one stage, which leaves no loop over k, and where it has
-/// fewer stages than the ring. One block walks all six tiles, and several walk some.
+/// fewer stages than the ring. One block walks all six tiles, and several walk some. The first form, and a sample of the others.
 #[test]
 fn a_ring_continues_from_tile_to_tile() {
     let forms = [([128, 32], 2, 64, 2), ([128, 32], 2, 50, 3), ([64, 32], 1, 64, 4), ([128, 32], 2, 128, 5)];
@@ -254,6 +262,9 @@ fn a_ring_continues_from_tile_to_tile() {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         let text = warploom::lower::print(&lowered);
         assert!(text.contains(&format!("A_s_full[{stages}]")), "{text}");
+        if stages > 2 && !drawn(&format!("a ring of {stages}"), 3) {
+            continue;
+        }
         if let Outcome::Refused(why) = tried("a ring", &schedule) {
             panic!("{why}\n{schedule}");
         }
@@ -261,7 +272,7 @@ fn a_ring_continues_from_tile_to_tile() {
 }
 
 /// Rows of an operand's tile across k are loaded in whole panels, of which instructions read the last in part: straight and swapped, in one block and
-/// in clusters that share the tile.
+/// in clusters that share the tile. The first form runs, and a sample of the others.
 #[test]
 fn the_last_panel_of_a_row_may_be_used_in_part() {
     let forms = [
@@ -285,13 +296,17 @@ fn the_last_panel_of_a_row_may_be_used_in_part() {
         let padded = (columns + 63) / 64 * 64;
         let stage = if swap_ab.is_swapped() { "A_s" } else { "B_s" };
         assert!(lowered.contains(&format!("{stage}: shared bf16[{}]", padded * 64 * 3)), "{name}: {lowered}");
+        if (layout, persistent) != (Layout::NN, false) && !drawn(&format!("the last panel {name}"), 4) {
+            continue;
+        }
         if let Outcome::Refused(why) = tried(&name, &schedule) {
             panic!("{name}: {why}\n{schedule}");
         }
     }
 }
 
-/// Where a producer loads one tile alone, C takes the place of a ring that leaves it no room, and a missing barrier in between is found.
+/// Where a producer loads one tile alone, C takes the place of a ring that leaves it no room, and a missing barrier in between is found. The last
+/// form runs, and a sample of the others.
 #[test]
 fn c_takes_the_place_of_a_ring() {
     let target = Target::sm_90a();
@@ -314,7 +329,9 @@ fn c_takes_the_place_of_a_ring() {
         // Rows of 160 columns have three panels.
         let ring = 128 * block.map(|side| (side + 63) / 64 * 64).iter().sum::<i64>() * stages;
         assert_eq!(i64::from(lowered.kernels[0].shared_bytes) < ring + 1024, stages == 4, "{}", print(&lowered));
-        if let Outcome::Refused(why) = tried(layout.name(), &schedule) {
+        let is_run =
+            (layout, stages) == (Layout::TN, 4) || drawn(&format!("C in a ring {} {stages}", layout.name()), 4);
+        if is_run && let Outcome::Refused(why) = tried(layout.name(), &schedule) {
             panic!("{why}");
         }
         let missing =
@@ -387,7 +404,8 @@ fn blocks_that_end_too_early_are_found() {
     }
 }
 
-/// What is recommended where rows cross lines of the cache: four blocks share a tile whose rows run along k, and the code is clean.
+/// What is recommended where rows cross lines of the cache: four blocks share a tile whose rows run along k, and the code is clean: that of the first
+/// form, and of a sample of the others.
 #[test]
 fn rows_that_cross_lines_are_shared_by_four() {
     let (tools, target) = (super::ptxas::tools(), Target::sm_90a());
@@ -404,6 +422,10 @@ fn rows_that_cross_lines_are_shared_by_four() {
             assert!(text.contains(&format!("wgmma.m64n{wide}k16.")), "{schedule}");
             // Where rows are rows, each warp stores its own.
             assert_eq!(text.contains("reverse_compute_at C_s fw"), layout.name().starts_with('T'), "{schedule}");
+            let is_first = (layout, dtype) == (Layout::NN, DType::F16);
+            if !is_first && !drawn(&format!("four blocks {dtype} {}", layout.name()), 4) {
+                continue;
+            }
             super::ptxas::assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{gemm:?}: {e}"));
         }
     }
@@ -422,12 +444,15 @@ fn recommended_batches_assemble_without_a_spill() {
     }
 }
 
-/// The rungs of the ladder by wgmma are clean code, too.
+/// The rungs of the ladder by wgmma are clean code, too: the first, and a sample of the others.
 #[test]
 fn rungs_assemble_without_a_spill() {
     let (tools, target) = (super::ptxas::tools(), Target::sm_90a());
     let gemm = Gemm::new(4096, 4096, 4096).of(DType::F16);
-    for rung in warploom::gemm::RUNGS {
+    for (n, rung) in warploom::gemm::RUNGS.into_iter().enumerate() {
+        if n > 0 && !drawn(&format!("rung {}", rung.name), 3) {
+            continue;
+        }
         let schedule = rung.schedule(&gemm, &target).unwrap();
         let lowered = lower(&schedule.scheduled().unwrap(), &target).unwrap_or_else(|e| panic!("{}: {e}", rung.name));
         super::ptxas::assemble(&tools, &lowered, &target, true).unwrap_or_else(|e| panic!("{}: {e}", rung.name));

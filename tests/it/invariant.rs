@@ -2,6 +2,7 @@
 //!
 //! The simulator and the tensor cores of a device add in other orders and round otherwise; here each is compared with itself.
 
+use super::sample::drawn;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use warploom::gemm::{self, Gemm};
@@ -55,6 +56,7 @@ fn differing(gemm: impl Fn(i64) -> Gemm, recommend: impl Fn(&Gemm) -> Schedule) 
     ROWS.into_iter().filter(|m| !first_rows_agree(&c(*m), &all)).collect()
 }
 
+/// A third of the products, as the commit draws them, and one of the smallest.
 #[test]
 fn rows_have_the_same_bits_for_every_m() {
     let cases = [
@@ -68,17 +70,23 @@ fn rows_have_the_same_bits_for_every_m() {
         (DType::F32, Layout::TT, [33, 61], Target::sm_80()),
         (DType::S8, Layout::NT, [40, 64], Target::sm_90a()),
     ];
-    for (dtype, layout, [n, k], target) in cases {
+    for (at, (dtype, layout, [n, k], target)) in cases.into_iter().enumerate() {
+        if at != 4 && !drawn(&format!("same bits {at}"), 3) {
+            continue;
+        }
         let of = |m| Gemm::new(m, n, k).of(dtype).layout(layout);
         let others = differing(of, |gemm| gemm::recommend_invariant(gemm, &target).unwrap());
         assert!(others.is_empty(), "{n}x{k} {dtype} {} on {target}: {others:?}", layout.name());
     }
 }
 
-/// What the test above would find without a fixed order.
+/// What the test above would find without a fixed order: for f32, and where the commit draws it for f16.
 #[test]
 fn the_free_choice_has_other_bits_for_some_m() {
     for (dtype, [n, k]) in [(DType::F16, [40, 4096]), (DType::F32, [40, 1024])] {
+        if dtype == DType::F16 && !drawn("the free choice", 4) {
+            continue;
+        }
         let of = |m| Gemm::new(m, n, k).of(dtype).output(DType::F32).layout(Layout::NT);
         let target = Target::sm_90a();
         let others = differing(of, |gemm| gemm::recommend(gemm, &target).unwrap());

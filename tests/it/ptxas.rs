@@ -4,7 +4,7 @@
 
 use super::handmade::{self, Make};
 use super::hopper::{self, Subset};
-use super::sample::{drawn, everything};
+use super::sample::{commit, drawn, everything};
 use warploom::assemble::{Ptxas, VERSIONS};
 use warploom::codegen::compile;
 use warploom::error::{Code, Fault};
@@ -149,6 +149,7 @@ fn operations(dtype: DType, x: Expr, y: Expr) -> Vec<(DType, Expr)> {
     out
 }
 
+/// For one of the chips, as the commit draws it.
 #[test]
 fn every_operation_assembles_on_every_type_and_width() {
     let tools = tools();
@@ -167,19 +168,23 @@ fn every_operation_assembles_on_every_type_and_width() {
         }
     }
     let all = all.unwrap();
-    for target in Target::ALL.into_iter().filter(|t| drawn(t.name, 3)) {
+    let one = Target::ALL[commit() as usize % Target::ALL.len()];
+    for target in Target::ALL.into_iter().filter(|t| *t == one || everything()) {
         assemble(&tools, &all, &target, false).unwrap_or_else(|e| panic!("{target}: {e}"));
     }
 }
 
-/// For its chip, and for some of the others, drawn for the commit.
+/// A third of the examples for their own chips, and fewer for others, as the commit draws them. The first is tried for its chip in every run.
 #[test]
 fn every_example_assembles_into_registers_alone() {
     let tools = tools();
-    for (name, text) in super::cases::examples() {
+    for (n, (name, text)) in super::cases::examples().into_iter().enumerate() {
         let schedule = Schedule::parse(&text).unwrap_or_else(|e| panic!("{name}: {e}"));
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
-        let chosen = |t: &Target| *t == schedule.target || drawn(&format!("{name} {t}"), 8);
+        let chosen = |t: &Target| match *t == schedule.target {
+            true => n == 0 || drawn(&format!("{name} {t}"), 3),
+            false => drawn(&format!("{name} {t}"), 24),
+        };
         for target in Target::ALL.into_iter().filter(chosen) {
             match lower(&func, &target) {
                 Ok(lowered) => {
@@ -195,28 +200,33 @@ fn every_example_assembles_into_registers_alone() {
     }
 }
 
+/// A third of the programs and chips, as the commit draws them, and the first.
 #[test]
 fn other_programs_and_products_of_every_type_assemble_into_registers_alone() {
     let tools = tools();
     let programs = super::programs::PROGRAMS.map(|(name, _, text)| (name.to_string(), Schedule::parse(text).unwrap()));
     let product = |p: warploom::Gemm| (format!("{:?}", p.spec()), Kind::Simt.schedule(&p, &Target::sm_80()).unwrap());
-    for (name, schedule) in programs.into_iter().chain(super::programs::products().into_iter().map(product)) {
+    let all = programs.into_iter().chain(super::programs::products().into_iter().map(product));
+    for (n, (name, schedule)) in all.enumerate() {
         let func = schedule.scheduled().unwrap_or_else(|e| panic!("{name}: {e}"));
         // Types differ from chip to chip up to sm_90; the examples are assembled for all of them.
-        for target in [Target::sm_70(), Target::sm_80(), Target::sm_90()] {
+        let chosen = |t: &Target| (n, t.sm) == (0, 80) || drawn(&format!("other {n} {name} {t}"), 3);
+        for target in [Target::sm_70(), Target::sm_80(), Target::sm_90()].into_iter().filter(chosen) {
             let assembled = lower(&func, &target).and_then(|lowered| assemble(&tools, &lowered, &target, true));
             assembled.unwrap_or_else(|e| panic!("{name} for {target}: {e}"));
         }
     }
 }
 
+/// A tenth of the products and chips, as the commit draws them, and the first.
 #[test]
 fn recommended_products_assemble_into_registers_alone() {
     let tools = tools();
     let sizes = [(DType::F32, &[512, 1024, 4096][..]), (DType::F64, &[1024, 4095])];
     let sizes = sizes.into_iter().flat_map(|(dtype, sizes)| sizes.iter().map(move |n| (dtype, *n)));
     for (layout, (dtype, n)) in Layout::ALL.into_iter().flat_map(|l| sizes.clone().map(move |s| (l, s))) {
-        let part = |t: &Target| drawn(&format!("{dtype} {n} {} {t}", layout.name()), 3);
+        let is_first = |t: &Target| (layout, n, t.sm) == (Layout::NN, 512, 80);
+        let part = |t: &Target| is_first(t) || drawn(&format!("{dtype} {n} {} {t}", layout.name()), 10);
         for target in [Target::sm_80(), Target::sm_90()].into_iter().filter(part) {
             let product = warploom::Gemm::new(n, n, n).of(dtype).layout(layout);
             let schedule = warploom::gemm::recommend(&product, &target).unwrap();
@@ -256,7 +266,7 @@ fn products_of_few_tiles_along_k_assemble_into_registers_alone() {
     }
 }
 
-/// Products of packed weights, of which blocks with roles share a multiprocessor.
+/// Products of packed weights, of which blocks with roles share a multiprocessor. A sample of the sizes and chips, and the first size.
 #[test]
 fn products_of_packed_weights_assemble_into_registers_alone() {
     let tools = tools();
@@ -265,7 +275,8 @@ fn products_of_packed_weights_assemble_into_registers_alone() {
         let weights = if (m + n) % 3 == 0 { DType::S8 } else { DType::S4 };
         let q = warploom::gemm::Quantized::new(m, n, k).weights(weights).groups(128).packed();
         for target in [Target::sm_90a(), Target::sm_90(), Target::sm_80()] {
-            if !drawn(&format!("packed {m} {n} {target}"), 4) {
+            let is_first = (m, n) == (1, 28672) && target == Target::sm_90a();
+            if !is_first && !drawn(&format!("packed {m} {n} {target}"), 12) {
                 continue;
             }
             let schedule = warploom::gemm::recommend_quantized(&q, &target).unwrap();
@@ -275,14 +286,18 @@ fn products_of_packed_weights_assemble_into_registers_alone() {
     }
 }
 
-/// The kernels for ranges of a dynamic M by tensor cores: conditions on the rows of a tile take no registers that accumulators need.
+/// The kernels for ranges of a dynamic M by tensor cores: conditions on the rows of a tile take no registers that accumulators need. A sample of the
+/// chips and types, and one in every run.
 #[test]
 fn kernels_of_dynamic_size_assemble_into_registers_alone() {
     let tools = tools();
     let cases = Target::ALL.into_iter().flat_map(|target| [(target, DType::F16), (target, DType::S8)]);
     // Chips before sm_75 multiply few rows of bytes without tensor cores, with 148 bytes of spills.
     let cases = cases.filter(|(target, dtype)| *dtype == DType::F16 || target.sm >= 75);
-    for (target, dtype) in cases.filter(|(target, dtype)| drawn(&format!("ranges {target} {dtype}"), 3)) {
+    let is_first = |target: &Target, dtype: DType| *target == Target::sm_75() && dtype == DType::F16;
+    let tried =
+        |(target, dtype): &(Target, DType)| is_first(target, *dtype) || drawn(&format!("ranges {target} {dtype}"), 12);
+    for (target, dtype) in cases.filter(tried) {
         let product = warploom::Gemm::new(8192, 4096, 4096).of(dtype).layout(Layout::NT).rows_from(1);
         for range in warploom::gemm::recommend_ranges(&product, &target, 3).unwrap() {
             let lowered = lower(&range.schedule.scheduled().unwrap(), &target).unwrap();
@@ -292,7 +307,7 @@ fn kernels_of_dynamic_size_assemble_into_registers_alone() {
     }
 }
 
-/// Everything that is measured beside the library on Hopper: no spill, and no product of asynchronous ones in sequence (C75xx).
+/// A ninth of what is measured beside the library on Hopper, and the first: no spill, and no product of asynchronous ones in sequence (C75xx).
 #[test]
 fn products_of_record_assemble_into_registers_alone() {
     let (tools, target) = (tools(), Target::sm_90a());
@@ -300,7 +315,7 @@ fn products_of_record_assemble_into_registers_alone() {
     let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with(['#', 'm']) && !l.is_empty()).collect();
     assert!(lines.len() >= 100, "{} products", lines.len());
     let check = |line: &&str| {
-        if !drawn(line, 3) {
+        if *line != lines[0] && !drawn(line, 9) {
             return;
         }
         let (product, _) = super::instructions::of_suite(line);
@@ -316,11 +331,11 @@ fn products_of_record_assemble_into_registers_alone() {
 }
 
 /// Three warpgroups beside a producer, which leave 128 registers to a thread: the 192 columns that the recipe has at most, and about every
-/// fourth width below, drawn for the commit.
+/// eighth width below, drawn for the commit.
 #[test]
 fn tiles_of_three_warpgroups_assemble_into_registers_alone() {
     let (tools, target) = (tools(), Target::sm_90a());
-    let widths = (72..=192).step_by(8).filter(|w| *w == 192 || drawn(&format!("three warpgroups {w}"), 4));
+    let widths = (72..=192).step_by(8).filter(|w| *w == 192 || drawn(&format!("three warpgroups {w}"), 8));
     // Rows of B that run along n are whole panels of 64 columns.
     let layouts = |width: i64| [Layout::NT, Layout::TN].into_iter().take(if width % 64 == 0 { 2 } else { 1 });
     for (width, layout) in widths.flat_map(|width| layouts(width).map(move |layout| (width, layout))) {
@@ -332,7 +347,8 @@ fn tiles_of_three_warpgroups_assemble_into_registers_alone() {
     }
 }
 
-/// Tiles of threads for which ptxas, left alone, keeps a few values in memory to fit one more block of threads.
+/// Tiles of threads for which ptxas, left alone, keeps a few values in memory to fit one more block of threads. A sixth of the products and chips, as
+/// the commit draws them, and one product in every run.
 #[test]
 fn tiles_of_threads_leave_nothing_in_memory() {
     use warploom::gemm::{Kind, Tiles};
@@ -341,19 +357,22 @@ fn tiles_of_threads_leave_nothing_in_memory() {
         let lowered = lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
         assemble(&tools, &lowered, &schedule.target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
     };
-    for target in
-        [Target::sm_75(), Target::sm_80(), Target::sm_90()].into_iter().filter(|t| drawn(&format!("tiles {t}"), 2))
-    {
+    let sampled = |schedule: &Schedule| {
+        if drawn(&format!("tiles {schedule}"), 6) {
+            check(schedule);
+        }
+    };
+    for target in [Target::sm_75(), Target::sm_80(), Target::sm_90()] {
         let product = |m, n, k, dtype, layout| warploom::Gemm::new(m, n, k).of(dtype).layout(layout);
         for (n, (layout, dtype)) in Layout::ALL.into_iter().flat_map(|l| [(l, DType::F64), (l, DType::F32)]).enumerate()
         {
-            check(&warploom::gemm::recommend(&product(16, 1024, 1024, dtype, layout), &target).unwrap());
+            sampled(&warploom::gemm::recommend(&product(16, 1024, 1024, dtype, layout), &target).unwrap());
             let odd = product(255, 131, 67, dtype, layout);
-            check(&Kind::Simt.schedule(&odd, &target).unwrap());
+            sampled(&Kind::Simt.schedule(&odd, &target).unwrap());
             let (bm, bn, bk, tm, tn) = [(128, 64, 16, 8, 4), (64, 32, 8, 4, 4), (32, 64, 16, 2, 8)][n % 3];
             let steps = Tiles { bm, bn, bk, tm, tn, stages: 1 + n as i64 % 2, parts: 1 }.steps(odd.spec());
             let text = format!("gemm 255x131x67 {dtype} {}\ntarget {target}\n{steps}", layout.name());
-            check(&Schedule::parse(&text).unwrap());
+            sampled(&Schedule::parse(&text).unwrap());
         }
         let tiles = Tiles { bm: 128, bn: 64, bk: 16, tm: 8, tn: 4, stages: 1, parts: 1 };
         let steps = tiles.steps(product(255, 131, 67, DType::F32, Layout::TN).spec());
@@ -361,7 +380,7 @@ fn tiles_of_threads_leave_nothing_in_memory() {
     }
 }
 
-/// Products with few rows or columns, or with long sums of few elements, of every type and layout.
+/// Products with few rows or columns, or with long sums of few elements, of every type and layout: a sample, and the first.
 #[test]
 fn thin_products_assemble_into_registers_alone() {
     let tools = tools();
@@ -381,10 +400,11 @@ fn thin_products_assemble_into_registers_alone() {
         [130, 70, 9000],
     ];
     let cases = types.into_iter().flat_map(|t| Layout::ALL.map(|l| (t, l))).flat_map(|c| sizes.map(|s| (c, s)));
-    for ((dtype, layout), [m, n, k]) in cases {
+    for (at, ((dtype, layout), [m, n, k])) in cases.enumerate() {
         for target in [Target::sm_75(), Target::sm_80(), Target::sm_90a()] {
             let product = warploom::Gemm::new(m, n, k).of(dtype).layout(layout);
-            if !drawn(&format!("thin {product:?} {target}"), 12) || dtype == DType::Bf16 && target.sm < 80 {
+            let is_tried = (at, target.sm) == (0, 80) || drawn(&format!("thin {product:?} {target}"), 48);
+            if !is_tried || dtype == DType::Bf16 && target.sm < 80 {
                 continue;
             }
             // Printed where it fails.

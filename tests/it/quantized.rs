@@ -1,5 +1,6 @@
 //! Products of quantised weights: every way in which they are recommended, at sizes that tiles divide and at others.
 
+use super::sample::drawn;
 use super::tensor::right;
 use warploom::gemm::{ByWarps, FromRegisters, Quantized, recommend_for, recommend_quantized};
 use warploom::lower::print;
@@ -15,6 +16,7 @@ const SIZES: [([i64; 3], i64); 6] = [
     ([72, 72, 192], 64),
 ];
 
+/// A sample of the sizes and types, and the smallest size with the first type.
 #[test]
 fn recommended_products_of_packed_weights_are_right() {
     for (at, (size, group)) in SIZES.into_iter().enumerate() {
@@ -23,6 +25,9 @@ fn recommended_products_of_packed_weights_are_right() {
             let q = Quantized::new(size[0], size[1], size[2]).activations(x).weights(weights).groups(group).packed();
             let q = if (at + turn) % 3 == 0 { q.zeros() } else { q };
             let target = [Target::sm_90a(), Target::sm_90a(), Target::sm_80()][(at + turn) % 3];
+            if (at, turn) != (1, 0) && !drawn(&format!("packed {size:?} {weights}"), 6) {
+                continue;
+            }
             let schedule = recommend_quantized(&q, &target).unwrap();
             let lowered = print(&right(&schedule));
             assert!(lowered.contains("mma.m16n8k16") || lowered.contains("wgmma_rs.m64"), "{q:?}\n{schedule}");
@@ -37,6 +42,7 @@ fn recommended_products_of_packed_weights_are_right() {
     }
 }
 
+/// The tiles are there at every size. Those of the smallest run, and a sample of the others.
 #[test]
 fn tiles_of_either_instruction_are_right_on_hopper() {
     let target = Target::sm_90a();
@@ -46,7 +52,10 @@ fn tiles_of_either_instruction_are_right_on_hopper() {
         let q = Quantized::new(size[0], size[1], size[2]).weights(weights).groups(group).packed();
         let q = if at % 2 == 0 { q.zeros() } else { q };
         let is_right = |steps: Vec<warploom::Step>| {
-            right(&Schedule::new(q.program().unwrap(), target, steps));
+            let schedule = Schedule::new(q.program().unwrap(), target, steps);
+            if at == 1 || drawn(&format!("tiles {schedule}"), 4) {
+                right(&schedule);
+            }
         };
         let of_warps: Vec<ByWarps> = ByWarps::candidates(&q, &target).into_iter().filter(|t| t.has_producer).collect();
         for (n, m) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
@@ -101,13 +110,17 @@ fn plain_weights_run_on_every_chip() {
     }
 }
 
-/// The steps lower for a chip.
-fn lowers(q: &Quantized, steps: Vec<warploom::Step>, target: Target, what: &dyn std::fmt::Debug) {
+/// The steps lower for a chip: a fifth of the tiles, as the commit draws them, and the first.
+fn lowers(q: &Quantized, (at, what): (usize, &dyn std::fmt::Debug), steps: Vec<warploom::Step>, target: Target) {
+    if at > 0 && !drawn(&format!("{what:?} of {q:?} {target}"), 5) {
+        return;
+    }
     let schedule = Schedule::new(q.program().unwrap(), target, steps);
     let lowered = schedule.scheduled().and_then(|func| warploom::lower::lower(&func, &target));
     assert!(lowered.is_ok(), "{what:?}: {}", lowered.unwrap_err());
 }
 
+/// A fifth of the tiles, and the first of each kind and size.
 #[test]
 fn every_tile_of_packed_weights_lowers() {
     let sizes = [([16, 4096, 4096], 128), ([1, 1024, 2048], 2048), ([300, 512, 1024], 64), ([5, 200, 384], 32)];
@@ -117,14 +130,14 @@ fn every_tile_of_packed_weights_lowers() {
         let of_warpgroups = FromRegisters::candidates(&q, &Target::sm_90a());
         let of_warps = ByWarps::candidates(&q, &Target::sm_80());
         assert!(of_warpgroups.len() > 4 && of_warps.len() > 2, "{q:?}: {} {}", of_warpgroups.len(), of_warps.len());
-        for tiles in of_warpgroups {
-            lowers(&q, tiles.steps(&q).finish().unwrap(), Target::sm_90a(), &tiles);
+        for (at, tiles) in of_warpgroups.into_iter().enumerate() {
+            lowers(&q, (at, &tiles), tiles.steps(&q).finish().unwrap(), Target::sm_90a());
         }
-        for tiles in of_warps {
-            lowers(&q, tiles.steps(&q).finish().unwrap(), Target::sm_80(), &tiles);
+        for (at, tiles) in of_warps.into_iter().enumerate() {
+            lowers(&q, (at, &tiles), tiles.steps(&q).finish().unwrap(), Target::sm_80());
         }
-        for tiles in ByWarps::candidates(&q, &Target::sm_90a()).into_iter().step_by(5) {
-            lowers(&q, tiles.steps(&q).finish().unwrap(), Target::sm_90a(), &tiles);
+        for (at, tiles) in ByWarps::candidates(&q, &Target::sm_90a()).into_iter().step_by(5).enumerate() {
+            lowers(&q, (at, &tiles), tiles.steps(&q).finish().unwrap(), Target::sm_90a());
         }
     }
 }

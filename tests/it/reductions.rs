@@ -2,6 +2,7 @@
 
 mod several;
 
+use super::sample::drawn;
 use approx::assert_relative_eq;
 use warploom::lower::{lower, print};
 use warploom::rows::{RowKind, Rows};
@@ -16,6 +17,11 @@ fn program(dtype: &str, reducer: &str, k: i64, steps: &str) -> Schedule {
          output Y[i 6, j {k}] {dtype} = X[i, j] + M[i]\ntarget sm_80\n{steps}"
     );
     Schedule::parse(&text).unwrap_or_else(|e| panic!("{text}\n{e}"))
+}
+
+/// Whether a case is tried: the first of a test, and a part of the others, as the commit draws them.
+fn is_tried(test: &str, at: usize, of: u64) -> bool {
+    at == 0 || drawn(&format!("{test} {at}"), of)
 }
 
 fn check(name: &str, schedule: &Schedule) -> String {
@@ -39,32 +45,32 @@ fn rows(threads: i64, scope: &str) -> String {
     )
 }
 
-/// Groups within a warp, of several warps, of no whole warps, and too long to be read at once.
+/// Groups within a warp, of several warps, of no whole warps, and too long to be read at once: a third, as the commit draws them.
 #[test]
 fn groups_of_every_size() {
-    for (threads, k) in
-        [(1, 5), (2, 8), (8, 64), (16, 50), (32, 100), (64, 64), (96, 100), (20, 61), (250, 300), (1000, 1001)]
-    {
-        for scope in ["local", "shared"] {
-            let text = check(&format!("{threads} {scope}"), &program("f32", "sum", k, &rows(threads, scope)));
-            let shuffles = (1..6).filter(|n| text.contains(&format!("shuffle_xor({}, ", 1 << (n - 1)))).count();
-            let expected = match threads {
-                n if n % 32 == 0 => 5,
-                n if n & (n - 1) == 0 => n.ilog2() as usize,
-                _ => 0,
-            };
-            assert_eq!(shuffles, expected, "{threads}\n{text}");
-        }
+    let groups =
+        [(1, 5), (2, 8), (8, 64), (16, 50), (32, 100), (64, 64), (96, 100), (20, 61), (250, 300), (1000, 1001)];
+    let cases = groups.into_iter().flat_map(|group| ["local", "shared"].map(|scope| (group, scope))).enumerate();
+    for (_, ((threads, k), scope)) in cases.filter(|(at, _)| is_tried("groups", *at, 3)) {
+        let text = check(&format!("{threads} {scope}"), &program("f32", "sum", k, &rows(threads, scope)));
+        let shuffles = (1..6).filter(|n| text.contains(&format!("shuffle_xor({}, ", 1 << (n - 1)))).count();
+        let expected = match threads {
+            n if n % 32 == 0 => 5,
+            n if n & (n - 1) == 0 => n.ilog2() as usize,
+            _ => 0,
+        };
+        assert_eq!(shuffles, expected, "{threads}\n{text}");
     }
 }
 
+/// A third of the types and reducers, as the commit draws them.
 #[test]
 fn every_reducer_and_type() {
-    for dtype in ["f16", "bf16", "f32", "f64", "s8", "s32", "u32", "s64"] {
-        for reducer in ["sum", "max", "min"] {
-            check(&format!("{reducer} {dtype}"), &program(dtype, reducer, 70, &rows(64, "local")));
-            check(&format!("{reducer} {dtype}, a term a thread"), &program(dtype, reducer, 64, &rows(64, "local")));
-        }
+    let types = ["f16", "bf16", "f32", "f64", "s8", "s32", "u32", "s64"];
+    let cases = types.into_iter().flat_map(|dtype| ["sum", "max", "min"].map(|reducer| (dtype, reducer))).enumerate();
+    for (_, (dtype, reducer)) in cases.filter(|(at, _)| is_tried("reducers", *at, 3)) {
+        check(&format!("{reducer} {dtype}"), &program(dtype, reducer, 70, &rows(64, "local")));
+        check(&format!("{reducer} {dtype}, a term a thread"), &program(dtype, reducer, 64, &rows(64, "local")));
     }
 }
 
@@ -142,15 +148,21 @@ fn clusters_in_a_pipelined_loop() {
     assert!(text.contains("broadcast(") && text.contains("cluster_barrier  # RAW"), "{text}");
 }
 
-/// Kernels over rows with recommended steps: every kind and type, rows that no piece divides, rows of several blocks.
+/// Kernels over rows with recommended steps: every kind and type, rows that no piece divides, rows of several blocks. A quarter of them, as the
+/// commit draws them.
 #[test]
 fn recommended_rows() {
+    let mut cases = 0;
     for (rows, columns) in [(5, 1001), (70, 64), (3, 1000), (2, 4104), (1, 40000), (1, 33333), (1, 7), (70, 1), (1, 1)]
     {
         for kind in RowKind::ALL {
             for dtype in [DType::F16, DType::Bf16, DType::F32] {
                 for target in [Target::sm_75(), Target::sm_90()] {
                     if columns > 5000 && (dtype != DType::F16 || target.sm < 90) {
+                        continue;
+                    }
+                    cases += 1;
+                    if !is_tried("rows", cases - 1, 4) {
                         continue;
                     }
                     let schedule = Rows::new(kind, rows, columns, dtype).recommend(&target).unwrap();

@@ -1,6 +1,7 @@
 //! The tuner and its records, by the command line: what is found, what a worker's fault costs, and what a record survives.
 
 use super::cli::{File, bad, good, output, warploom};
+use super::sample::drawn;
 use super::scan::root;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -117,17 +118,20 @@ fn a_space_is_no_schedule_and_a_schedule_no_space() {
     assert!(status == Some(2) && error.contains("[cli.device]"), "{error}");
 }
 
+/// Each space has its configurations. The steps of all of them are applied in the smallest space, and in a third of the others.
 #[test]
 fn spaces_of_the_examples_are_whole() {
     let mut counts = Vec::new();
+    let is_applied = |name: &str| name == "blocks_36" || drawn(&format!("space {name}"), 3);
     for entry in std::fs::read_dir(root().join("examples/spaces")).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let space = Space::parse(&text, None, None).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         assert_eq!(tune::format(&text).unwrap(), text, "{}", path.display());
         let applies = |n: &u64| space.configuration(*n).and_then(|c| c.schedule.ok()?.scheduled().ok()).is_some();
-        let applied = (0..space.count()).filter(applies).count() as u64;
-        counts.push((path.file_stem().unwrap().to_string_lossy().into_owned(), space.count(), applied));
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let applied = is_applied(&name).then(|| (0..space.count()).filter(applies).count());
+        counts.push((name, space.count(), applied));
     }
     counts.sort();
     // Steps of the spaces for tensor cores need tiles that all threads have a part of.
@@ -140,7 +144,8 @@ fn spaces_of_the_examples_are_whole() {
         ("tensor_cores_s8", 288, 181),
         ("tiling_75", 75, 75),
     ];
-    assert_eq!(counts, wanted.map(|(name, count, applied)| (name.to_string(), count, applied)));
+    let wanted = wanted.map(|(name, count, applied)| (name.to_string(), count, is_applied(name).then_some(applied)));
+    assert_eq!(counts, wanted);
 }
 
 #[test]

@@ -116,26 +116,26 @@ fn every_load_of_a_warpgroup_loads_what_it_means() {
     assert_eq!(rows, 8);
 }
 
-/// Half of the rows and forms up to 96 columns, as the commit draws them.
+/// A tenth of the rows and forms up to 96 columns, as the commit draws them, and the first.
 #[test]
 fn every_product_of_a_warpgroup_computes_what_it_means() {
     let all = probes();
     assert!(all.len() > 500, "{}", all.len());
-    for (row, form) in
-        all.into_iter().filter(|(row, form)| row.dims[1].1 <= 96 && drawn(&format!("{} {form:?}", row.name), 2))
+    let narrow = all.into_iter().filter(|(row, _)| row.dims[1].1 <= 96).enumerate();
+    for (_, (row, form)) in
+        narrow.filter(|(at, (row, form))| *at == 0 || drawn(&format!("{} {form:?} computes", row.name), 10))
     {
         let text = print(&right(&probe(row, form)));
         assert!(text.contains(&row.name), "{} {form:?}:\n{text}", row.name);
     }
 }
 
-/// A tenth of the rows and forms, as the commit draws them.
+/// A fortieth of the rows and forms, as the commit draws them, and the first.
 #[test]
 fn every_product_of_a_warpgroup_is_one_instruction() {
     let tools = tools();
-    for (at, (row, form)) in
-        probes().into_iter().enumerate().filter(|(_, (row, form))| drawn(&format!("{} {form:?}", row.name), 10))
-    {
+    let chosen = |(at, (row, form)): &(usize, (&Row, Form))| *at == 0 || drawn(&format!("{} {form:?}", row.name), 40);
+    for (at, (row, form)) in probes().into_iter().enumerate().filter(chosen) {
         let schedule = probe(row, form);
         let ptx = compile(&schedule).unwrap_or_else(|e| panic!("{} {form:?}: {e}", row.name)).text;
         let types = row.name.splitn(3, '.').nth(2).unwrap_or_default();
@@ -176,12 +176,13 @@ pub const FROM_REGISTERS: [(&str, &str, &str); 3] = [
     ("a factor from registers without roles", AT_STEPS, ""),
 ];
 
-/// With groups in flight, whatever touches the registers of a factor waits for the products that read them, and for nothing else.
+/// With groups in flight, whatever touches the registers of a factor waits for the products that read them, and for nothing else. A sample of the
+/// products runs, and the first in every run.
 #[test]
 fn factors_in_registers_stay_until_their_products_have_read_them() {
     let tools = tools();
     let waits = "wgmma_wait 0  # WAR A_f: MMAs in flight read the registers";
-    for (loaded_at, in_flight, more, expected) in [
+    for (at, (loaded_at, in_flight, more, expected)) in [
         (AT_STEPS, 1, "", 1),
         (AT_STEPS, 1, ROLE, 1),
         (AT_STEPS, 2, ROLE, 1),
@@ -189,14 +190,21 @@ fn factors_in_registers_stay_until_their_products_have_read_them() {
         // The fragments of two steps; those of a step unrolled.
         (AT_PAIRS, 1, ROLE, 1),
         (AT_STEPS, 1, "unroll kk; specialize A_s B_s -> load warps=4 regs=40", 1),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         for trips in [1, 4, 9] {
             let schedule = from_registers(trips, loaded_at, in_flight, more);
-            let kernels = right(&schedule);
+            let kernels = lowered(&schedule);
             let text = print(&kernels);
             // One trip is no loop, and leaves nothing in flight.
             let expected = if trips == 1 { 0 } else { expected };
             assert_eq!(text.matches(waits).count(), expected, "{schedule}\n{text}");
+            if (at, trips) != (0, 4) && !drawn(&format!("registers {at} {trips}"), 3) {
+                continue;
+            }
+            right(&schedule);
             assemble(&tools, &kernels, &schedule.target, true).unwrap_or_else(|e| panic!("{schedule}\n{e}"));
         }
     }

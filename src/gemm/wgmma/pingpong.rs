@@ -124,12 +124,20 @@ mod tests {
     use super::super::SwapAb;
     use super::widths;
     use crate::dtype::DType;
-    use crate::gemm::{Gemm, candidates, recommend};
+    use crate::gemm::recommend::offered;
+    use crate::gemm::{Gemm, Product, candidates, recommend};
+    use crate::sample::drawn;
     use crate::target::Target;
     use crate::te::{GemmSpec, Layout};
 
+    /// The name of the tiles that are offered first. For a sample of the GEMMs they are the first of the candidates, which lower.
     fn chosen(gemm: &Gemm) -> String {
-        candidates(gemm, &Target::sm_90a()).unwrap().swap_remove(0).0
+        let target = Target::sm_90a();
+        let name = offered(&Product::of_gemm(gemm).unwrap().spec, &target, 1)[0].name();
+        if drawn(&format!("chosen {gemm:?}"), 4) {
+            assert_eq!(candidates(gemm, &target).unwrap().swap_remove(0).0, name);
+        }
+        name
     }
 
     #[test]
@@ -183,6 +191,7 @@ mod tests {
         names.enumerate().filter(|(_, name)| name.ends_with("in ping-pong, A and B swapped")).collect()
     }
 
+    /// The first GEMM, and a sample of the others: all candidates of a GEMM are lowered.
     #[test]
     fn swapped_operands_are_candidates_where_they_divide_the_gemm_better() {
         let of = |m, n, k, layout| swapped(&Gemm::new(m, n, k).of(DType::F16).layout(layout));
@@ -195,14 +204,18 @@ mod tests {
         // 920 tiles are 6.97 waves, which take 0.99 of the time of ping-pong on an H200 (h200-2026-11-28/waves.jsonl).
         assert_eq!(chosen(&Gemm::new(5120, 5120, 5120).of(DType::F16)), "wgmma 224x128, A and B swapped");
         // As many tiles as with straight operands, or whole panels for both operands, or more bytes than those have.
-        for layout in Layout::ALL {
+        for layout in Layout::ALL.into_iter().filter(|layout| drawn(&format!("swapped 8192 {}", layout.name()), 4)) {
             assert_eq!(of(8192, 8192, 8192, layout), []);
         }
-        // 256 rows and 256 columns of a block divide rectangles differently.
-        assert_eq!(of(14336, 4096, 1024, Layout::NN), from_first(&[176, 160]));
-        assert_eq!(of(4096, 14336, 1024, Layout::NT), []);
-        // One wave has no persistent blocks.
-        assert_eq!(of(1024, 1024, 1024, Layout::NN), []);
+        // 256 rows and 256 columns of a block divide rectangles differently. One wave has no persistent blocks.
+        let others = [
+            ([14336, 4096, 1024], Layout::NN, &[176, 160][..]),
+            ([4096, 14336, 1024], Layout::NT, &[]),
+            ([1024, 1024, 1024], Layout::NN, &[]),
+        ];
+        for ([m, n, k], layout, rows) in others.into_iter().filter(|other| drawn(&format!("swapped {other:?}"), 3)) {
+            assert_eq!(of(m, n, k, layout), from_first(rows));
+        }
     }
 
     #[test]

@@ -33,7 +33,7 @@ const DRAWS: usize = 200;
 /// Edges on a device: two cases each.
 const ON_DEVICE: usize = 150;
 /// Edges that the simulator tries for each chip.
-const SIMULATED: usize = 12;
+const SIMULATED: usize = 6;
 
 /// Cases that are made ready at a time: all of their arrays are in memory.
 const TOGETHER: usize = 16;

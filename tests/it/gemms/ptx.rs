@@ -19,7 +19,7 @@ const WHOLE: [i64; 4] = [64, 128, 192, 256];
 /// Multiply-adds of a case, so that it takes a moment.
 const MOST: i64 = 1 << 22;
 /// Cases of a usual run, and the distance between them: coprime to the number of types, layouts and chips.
-const USUAL: usize = 28;
+const USUAL: usize = 14;
 const STEP: usize = 11;
 
 /// The chips. Their number, that of the types and that of the layouts have no common divisor, so that the cases count

@@ -115,14 +115,20 @@ fn each<T: Send>(count: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// `WARPLOOM_SUBJECTS=wgmma` damages only the programs with that in their names; otherwise about every twelfth is damaged, drawn for the
-/// commit, or all of them where `WARPLOOM_ALL` is set.
+/// A small program that is damaged in every run.
+const ALWAYS: &str = "swap";
+
+/// `WARPLOOM_SUBJECTS=wgmma` damages only the programs with that in their names; otherwise [`ALWAYS`] and about every 20th are damaged,
+/// drawn for the commit, or all of them where `WARPLOOM_ALL` is set.
 #[test]
 fn damage_is_found() {
     let (start, mut score, mut classes) = (Instant::now(), Score::default(), Classes::default());
     let chosen = std::env::var("WARPLOOM_SUBJECTS").unwrap_or_default();
-    let named = |s: &Subject| s.name.contains(&chosen) && (!chosen.is_empty() || drawn(&s.name, 12));
-    let subjects: Vec<Subject> = subjects().into_iter().filter(named).collect();
+    let named = |name: &str| match chosen.is_empty() {
+        true => name == ALWAYS || drawn(name, 20),
+        false => name.contains(&chosen),
+    };
+    let subjects = subjects(&named);
     let pins = equal::pins();
     for s in &subjects {
         for verdict in each(POLICIES.len(), |n| found(&s.lowered, &s.naive, POLICIES[n])) {

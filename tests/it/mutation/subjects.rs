@@ -44,7 +44,8 @@ fn subject(name: String, schedule: &Schedule) -> Result<Subject> {
     Ok(Subject { name, lowered, naive })
 }
 
-pub fn subjects() -> Vec<Subject> {
+/// The programs whose names are chosen; the others are not lowered.
+pub fn subjects(chosen: &dyn Fn(&str) -> bool) -> Vec<Subject> {
     let mut out = Vec::new();
     for (name, schedule) in compiling_examples() {
         // Programs of their own have their sizes in their text: small ones come behind.
@@ -68,8 +69,9 @@ pub fn subjects() -> Vec<Subject> {
             (_, true) => &[&whole, &[35, 34, 18]],
             _ => &[&[256], &[333]],
         };
-        for (n, size) in sizes.iter().enumerate() {
-            let made = schedule.resized(size).and_then(|s| subject(format!("{name} {size:?}"), &s));
+        let named = sizes.iter().enumerate().map(|(n, size)| (n, size, format!("{name} {size:?}")));
+        for (n, size, title) in named.filter(|(_, _, title)| chosen(title)) {
+            let made = schedule.resized(size).and_then(|s| subject(title, &s));
             match made {
                 Ok(s) => out.push(s),
                 // Some steps demand sizes that they divide.
@@ -77,27 +79,41 @@ pub fn subjects() -> Vec<Subject> {
             }
         }
     }
+    let mut add = |name: &str, make: &dyn Fn() -> Schedule| {
+        if chosen(name) {
+            out.push(subject(name.to_string(), &make()).unwrap());
+        }
+    };
     for text in PROGRAMS {
         let schedule = Schedule::parse(text).unwrap();
-        out.push(subject(schedule.program.name.clone(), &schedule).unwrap());
+        add(&schedule.program.name, &|| schedule.clone());
     }
     for (name, _, text) in crate::programs::PROGRAMS {
-        out.push(subject(name.to_string(), &Schedule::parse(text).unwrap()).unwrap());
+        add(name, &|| Schedule::parse(text).unwrap());
     }
     for (name, text) in crate::copies::programs().into_iter().chain(crate::bulk::programs()) {
-        out.push(subject(name.to_string(), &Schedule::parse(&text).unwrap()).unwrap());
+        add(name, &|| Schedule::parse(&text).unwrap());
     }
-    out.extend(PARTS.map(|(name, size, parts)| {
+    for (name, size, parts) in PARTS {
         let subset = Subset { name: name.to_string(), parts, layout: Layout::NT };
-        subject(subset.name.clone(), &hopper::schedule(&subset, size).unwrap()).unwrap()
-    }));
-    out.extend(NARROW.map(narrow));
-    out.extend(crate::register_prefetch::subjects().iter().map(|(name, s)| subject(name.to_string(), s).unwrap()));
-    for (name, loaded_at, more) in warpgroup::FROM_REGISTERS {
-        out.push(subject(name.to_string(), &warpgroup::from_registers(9, loaded_at, 1, more)).unwrap());
+        add(name, &|| hopper::schedule(&subset, size).unwrap());
     }
-    out.extend(ORDINARY.map(|(name, text)| subject(name.into(), &Schedule::parse(text).unwrap()).unwrap()));
-    out.extend(PRODUCTS_BY_MMA.map(recommended));
+    for (name, _) in NARROW {
+        add(&format!("{name} with narrow tiles"), &|| narrow_schedule(name));
+    }
+    for (name, schedule) in crate::register_prefetch::subjects() {
+        add(name, &|| schedule.clone());
+    }
+    for (name, loaded_at, more) in warpgroup::FROM_REGISTERS {
+        add(name, &|| warpgroup::from_registers(9, loaded_at, 1, more));
+    }
+    for (name, text) in ORDINARY {
+        add(name, &|| Schedule::parse(text).unwrap());
+    }
+    for (size, layout, target) in PRODUCTS_BY_MMA {
+        let [m, n, k] = size;
+        add(&format!("recommended f16 {} {m}x{n}x{k} by mma", layout.name()), &|| by_mma(size, layout, &target));
+    }
     out
 }
 
@@ -129,10 +145,6 @@ const NARROW: [Narrow; 2] = [
     ),
 ];
 
-fn narrow((name, _): Narrow) -> Subject {
-    subject(format!("{name} with narrow tiles"), &narrow_schedule(name)).unwrap()
-}
-
 /// One of [`NARROW`], by its name.
 pub fn narrow_schedule(name: &str) -> Schedule {
     let (_, changes) = NARROW.into_iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("{name} is not narrow"));
@@ -158,9 +170,8 @@ const ORDINARY: [(&str, &str); 4] = [
 const PRODUCTS_BY_MMA: [([i64; 3], Layout, Target); 2] =
     [([24, 56, 120], Layout::NN, Target::sm_90()), ([32, 64, 160], Layout::NT, Target::sm_75())];
 
-fn recommended(([m, n, k], layout, target): ([i64; 3], Layout, Target)) -> Subject {
-    let schedule = gemm::Kind::Mma.schedule(&Gemm::new(m, n, k).of(DType::F16).layout(layout), &target).unwrap();
-    subject(format!("recommended f16 {} {m}x{n}x{k} by mma", layout.name()), &schedule).unwrap()
+fn by_mma([m, n, k]: [i64; 3], layout: Layout, target: &Target) -> Schedule {
+    gemm::Kind::Mma.schedule(&Gemm::new(m, n, k).of(DType::F16).layout(layout), target).unwrap()
 }
 
 /// The parts of the worked example with tiles that the simulator runs in a moment, in the place of its own of 128 x 256: all

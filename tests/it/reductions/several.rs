@@ -1,6 +1,6 @@
 //! Several reductions of one loop, and reducers of tuples: each kind through every form of a reduction, at ragged and prime sizes.
 
-use super::check;
+use super::{check, is_tried};
 use warploom::lower::lower;
 use warploom::reference::{Sample, outputs};
 use warploom::sim::mutate;
@@ -60,11 +60,16 @@ fn every_kind_without_steps() {
     }
 }
 
+/// A sixth of the kinds and groups, as the commit draws them.
 #[test]
 fn groups_of_every_size() {
-    for kind in &KINDS {
-        for (threads, k) in [(1, 5), (2, 8), (8, 61), (32, 101), (64, 64), (96, 100), (20, 61), (250, 257)] {
-            for scope in ["local", "shared"] {
+    let groups = [(1, 5), (2, 8), (8, 61), (32, 101), (64, 64), (96, 100), (20, 61), (250, 257)];
+    for (n, kind) in KINDS.iter().enumerate() {
+        for (at, (threads, k)) in groups.into_iter().enumerate() {
+            for (s, scope) in ["local", "shared"].into_iter().enumerate() {
+                if !is_tried("groups of several", 2 * (groups.len() * n + at) + s, 6) {
+                    continue;
+                }
                 let text = check(&format!("{} {threads} {scope}", kind.0), &program(kind, k, &rows(threads, scope)));
                 if threads == 64 {
                     assert!(text.contains("shuffle_xor(16, ") && text.contains("M_across_N"), "{text}");
@@ -73,11 +78,12 @@ fn groups_of_every_size() {
         }
     }
     // More values of warps than a thread reads at once.
-    for kind in &KINDS[..5] {
+    for (_, kind) in KINDS[..5].iter().enumerate().filter(|(n, _)| is_tried("long groups of several", *n, 5)) {
         check(kind.0, &program(kind, 1031, &rows(1000, "local")));
     }
 }
 
+/// A third of the kinds and axes, as the commit draws them.
 #[test]
 fn axes_of_a_block() {
     let two = "compute_at M Y_i\nsplit k ? 4 16 -> k0 ky kx\nbind ky threadIdx.y\nbind kx threadIdx.x\n\
@@ -88,9 +94,11 @@ fn axes_of_a_block() {
     let depth = "compute_at M Y_i\nsplit k ? 3 16 -> k0 kz kx\nbind kz threadIdx.z\nbind kx threadIdx.x\n\
                  split j ? 3 16 -> j0 jz jx\nbind jz threadIdx.z\nbind jx threadIdx.x\nset_scope M local\nset_scope N local\n\
                  bind Y_i blockIdx.x";
-    for kind in &KINDS {
-        for steps in [two, by_rows, depth] {
-            check(kind.0, &program(kind, 131, steps));
+    for (n, kind) in KINDS.iter().enumerate() {
+        for (at, steps) in [two, by_rows, depth].into_iter().enumerate() {
+            if is_tried("axes of several", 3 * n + at, 3) {
+                check(kind.0, &program(kind, 131, steps));
+            }
         }
     }
 }
@@ -114,6 +122,7 @@ fn tiles_and_outputs() {
     }
 }
 
+/// A sixth of the kinds and steps, as the commit draws them.
 #[test]
 fn clusters() {
     let at = |scope: &str, steps: &str| {
@@ -124,9 +133,12 @@ fn clusters() {
     let alone = "split k 4 ? -> kc k0\nbind kc cluster\nsplit j 4 ? -> jc j0\nbind jc cluster";
     let global =
         "split k 4 ? 64 -> kc k0 k1\nbind i blockIdx.x\nbind kc cluster\nbind k1 threadIdx.x\nbind Y_i blockIdx.x";
-    for kind in &KINDS {
+    for (n, kind) in KINDS.iter().enumerate() {
         let local = [threads, alone].into_iter().flat_map(|steps| ["local", "shared"].map(|scope| at(scope, steps)));
-        for steps in local.chain([global.to_string()]) {
+        for (number, steps) in local.chain([global.to_string()]).enumerate() {
+            if !is_tried("clusters of several", 5 * n + number, 6) {
+                continue;
+            }
             let mut schedule = program(kind, 601, &steps);
             schedule.target = Target::sm_90();
             let text = check(&format!("{} {steps}", kind.0), &schedule);
@@ -135,11 +147,12 @@ fn clusters() {
     }
 }
 
-/// The steps that take a reduction apart, or move it: loops, partial results, initialisation, copies.
+/// The steps that take a reduction apart, or move it: loops, partial results, initialisation, copies. A fifth of them, as the commit draws them for
+/// each kind.
 #[test]
 fn steps_of_reductions() {
-    for kind in &KINDS {
-        for steps in [
+    for (n, kind) in KINDS.iter().enumerate() {
+        for (at, steps) in [
             "split k ? 4 -> k0 k1\nreorder k1 k0 i\nunroll k0",
             "split i ? 4\nfuse i_1 k -> f\nunroll f",
             "rfactor M k -> P",
@@ -160,17 +173,26 @@ fn steps_of_reductions() {
             "reverse_compute_at Y i\nbind i blockIdx.x\nbind Y_1 threadIdx.x\nset_scope M shared\nset_scope N shared",
             "transform_layout N [i] -> [i % 3, i // 3]\ntransform_layout M [i] -> [5 - i]",
             "split i ? 2\nreorder i_0 k i_1\nvectorize i_1\nbind i_0 threadIdx.x",
-        ] {
-            check(&format!("{} {steps}", kind.0), &program(kind, 37, steps));
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            if is_tried("steps of several", 100 * n + at, 5) {
+                check(&format!("{} {steps}", kind.0), &program(kind, 37, steps));
+            }
         }
     }
 }
 
-/// Values and indices of every type.
+/// Values and indices of every type: a third of the pairs, as the commit draws them.
 #[test]
 fn places_of_every_type() {
-    for value in ["f16", "bf16", "f32", "f64", "s8", "s32", "u8", "u32", "s64"] {
-        for (index, reducer, k) in [("s32", "argmax", 70), ("u32", "argmin", 64), ("s64", "argmax", 64)] {
+    for (n, value) in ["f16", "bf16", "f32", "f64", "s8", "s32", "u8", "u32", "s64"].into_iter().enumerate() {
+        let indices = [("s32", "argmax", 70), ("u32", "argmin", 64), ("s64", "argmax", 64)];
+        for (at, (index, reducer, k)) in indices.into_iter().enumerate() {
+            if !is_tried("places", 3 * n + at, 3) {
+                continue;
+            }
             let kind = ("", "", [value, index], &*format!("{reducer}(k) ({value}(X[i, k]), {index}(k))"));
             check(&format!("{value} {index} {k}"), &program(&kind, k, &rows(64, "local")));
         }
