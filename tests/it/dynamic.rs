@@ -240,6 +240,8 @@ fn tiles_that_take_boxes_of_rows_in_turn_are_right_for_every_number_of_rows() {
         .replace("bind jw warpgroup", "bind jw warpgroup\nbind ic cluster")
         .replace("copy_with B_s tma", "copy_with B_s tma multicast=ic");
     right(&schedule(&format!("{shared}specialize A_s B_s -> load warps=1\n")), &[1, 16, 17, 64, 95]);
+    let in_eights = schedule(&TURNS.replace("1..=96", "8..=96 by 8"));
+    right(&in_eights, &[8, 24, 96]);
     // Both tiles have work from the second box on.
     let kernels = compile(&turns).unwrap();
     let blocks = |m: i64| kernels.at(&[m]).unwrap().kernels[0].grid[0];

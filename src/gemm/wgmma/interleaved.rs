@@ -2,8 +2,8 @@
 //!
 //! Of `tiles` tiles along M, tile b has the boxes b, b + tiles, b + 2 tiles .. of `rows` rows of A. So the tiles have equally many rows at every M, but for one box,
 //! and as many multiprocessors have work at the least M of a range as at its largest; the kernel leaves boxes beyond M out, and MMAs the columns
-//! that they would be. Tiles of rows that follow one another fill a wave at some M alone: 544x4096x4096 of f16 has 80 tiles of 128 x 256 in a kernel for
-//! 513 to 1024 rows, of which the library has one for each of 132 multiprocessors.
+//! that they would be. Tiles of rows that follow one another fill a wave at some M alone: 544 x 4096 is 80 tiles of 128 x 256 for the 132 multiprocessors of an
+//! H200, and 1024 x 4096 is 128; four interleaved tiles beside 32 of 128 columns are 128 at both.
 
 use super::{Accumulators, Epilogue, SwapAb, Wgmma, processors, room, up};
 use crate::gemm::padding::Padding;

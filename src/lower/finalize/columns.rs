@@ -166,7 +166,10 @@ impl Boxes {
                 (false, true) => Cond::lt(count - 1, self.count.clone()),
                 (false, false) => Cond::eq(self.count.clone(), count),
             };
-            out.extend(guarded(cond, self.with(group, count, env)?));
+            let body = self.with(group, count, env)?;
+            if !body.is_empty() {
+                out.extend(guarded(cond, body));
+            }
         }
         Ok(out)
     }

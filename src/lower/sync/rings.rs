@@ -293,7 +293,10 @@ impl Rings<'_> {
             e.body.push(Stmt::Sync(SyncKind::BulkCommit.because(names)));
             return Ok((e, None));
         }
-        let Some((slot, bytes)) = self.bytes(&e.body) else { return Ok((e, None)) };
+        let Some((slot, bytes)) = self.bytes(&e.body) else {
+            let lost = format!("the bytes that loads of {names} come to are not known");
+            return if stages.is_empty() { Ok((e, None)) } else { Err(Error::bug(Code::LowerBulk, lost)) };
+        };
         let expect = SyncKind::Expect { slot: slot.clone(), bytes }.because(names.clone());
         // After the wait for the stage, if the same thread waits: before it the phase is an earlier one.
         let waits = |s: &&Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Await { .. }, .. }));
