@@ -131,7 +131,7 @@ fn operands_of_bytes_across_k_are_transposed_for_wgmma() {
 }
 
 /// The same for mma.sync, where both operands may run across k, with long sums and epilogues. Batches have other steps. All cases are counted. The
-/// first is run, and those that the commit draws.
+/// first is run, and a sample of the others.
 #[test]
 fn operands_of_bytes_across_k_come_to_mma_through_registers() {
     let chips = [
