@@ -23,6 +23,9 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     if args.launch {
         return launch(args);
     }
+    if args.start {
+        return start(args);
+    }
     if args.choice {
         return choice(args);
     }
@@ -46,6 +49,16 @@ fn launch(args: &BenchArgs) -> Result<ExitCode> {
 
 #[cfg(not(feature = "runtime"))]
 fn launch(_: &BenchArgs) -> Result<ExitCode> {
+    Err(data::without_cuda())
+}
+
+#[cfg(feature = "runtime")]
+fn start(args: &BenchArgs) -> Result<ExitCode> {
+    super::start::run(args)
+}
+
+#[cfg(not(feature = "runtime"))]
+fn start(_: &BenchArgs) -> Result<ExitCode> {
     Err(data::without_cuda())
 }
 

@@ -41,6 +41,8 @@ mod shipped;
 mod show;
 mod sizes;
 mod source;
+#[cfg(feature = "runtime")]
+mod start;
 mod step;
 mod subject;
 mod suite;
@@ -107,6 +109,10 @@ enum Command {
     /// A worker process of `tune`.
     #[command(hide = true)]
     TuneWorker(worker::WorkerArgs),
+    /// A process that `bench --start` measures.
+    #[cfg(feature = "runtime")]
+    #[command(hide = true)]
+    FirstLaunch(start::StartArgs),
     /// Show each step of a schedule with the program after it.
     Explain(explain::ExplainArgs),
     /// Write files in the one layout of `.loom` texts.
@@ -147,6 +153,8 @@ pub fn main(is_closed: bool) -> ExitCode {
         Command::Tune(args) => (tune::run(&args), args.what.name()),
         Command::Records(args) => (records::run(&args), "records".to_string()),
         Command::TuneWorker(args) => (worker::run(&args), "tune-worker".to_string()),
+        #[cfg(feature = "runtime")]
+        Command::FirstLaunch(args) => (start::first_launch(&args), "first-launch".to_string()),
         Command::Explain(args) if args.certificates => {
             command().error(ErrorKind::UnknownArgument, "`--certificates` is now `--cost`").exit()
         }

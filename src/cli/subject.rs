@@ -16,7 +16,7 @@ use std::path::PathBuf;
 #[command(group(clap::ArgGroup::new("record").args(["suite", "random"])))]
 pub struct BenchArgs {
     /// Schedules to measure.
-    #[arg(required_unless_present_any = ["ladder", "examples", "gemm", "suite", "random", "launch"])]
+    #[arg(required_unless_present_any = ["ladder", "examples", "gemm", "suite", "random", "launch", "start"])]
     pub files: Vec<PathBuf>,
     /// Measure one GEMM from one thread a block up to the recommended steps: f32 at 4096 and 1024x512x2048, or what
     /// --gemm, --dtype and --layout say.
@@ -91,6 +91,10 @@ pub struct BenchArgs {
     /// Measure what a launch costs the host: by warploom, by the driver's call alone, and in a CUDA graph.
     #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "gemm", "suite", "plot"])]
     pub launch: bool,
+    /// Measure how long a process takes until the first launch of a GEMM of --gemm is done (4096x4096x4096 if none is named): with an empty cache
+    /// of kernels, and with a filled one.
+    #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "suite", "random", "launch", "choice", "candidates", "kinds", "invariant", "records", "target", "sizes", "set", "fixed", "seconds", "plot", "lines"])]
+    pub start: bool,
     /// Write the record of --suite or --random as NAME.json and NAME.md; of --random also the rows so far as NAME.jsonl, and plots as
     /// NAME.svg.
     #[arg(long, value_name = "NAME", requires = "record", conflicts_with_all = ["files", "examples", "ladder", "gemm", "launch"])]

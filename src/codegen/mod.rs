@@ -112,6 +112,12 @@ pub fn llvm_version() -> String {
     format!("{major}.{minor}.{patch}")
 }
 
+/// Whether this process has compiled a kernel by LLVM.
+#[cfg(all(feature = "cli", feature = "runtime"))]
+pub(crate) fn has_compiled() -> bool {
+    session::has_compiled()
+}
+
 fn emit<'c>(
     builder: &builder::Builder<'c, '_>,
     lowered: &Lowered,

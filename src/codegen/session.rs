@@ -88,6 +88,14 @@ fn writer(module: &Module, target: &Target, ptx: u32) -> Result<Rc<TargetMachine
     machine_of(target, ptx, if large { OptimizationLevel::Default } else { OptimizationLevel::Aggressive })
 }
 
+/// LLVM is initialised when the first kernel is compiled.
+static INITIALIZE: Once = Once::new();
+
+/// Whether this process has compiled a kernel.
+pub fn has_compiled() -> bool {
+    INITIALIZE.is_completed()
+}
+
 fn machine_of(target: &Target, ptx: u32, level: OptimizationLevel) -> Result<Rc<TargetMachine>> {
     type Kept = HashMap<(&'static str, u32, u32), Rc<TargetMachine>>;
     thread_local! {
@@ -104,7 +112,6 @@ fn machine_of(target: &Target, ptx: u32, level: OptimizationLevel) -> Result<Rc<
 }
 
 fn make_machine(target: &Target, ptx: u32, level: OptimizationLevel) -> Result<TargetMachine> {
-    static INITIALIZE: Once = Once::new();
     INITIALIZE.call_once(|| LlvmTarget::initialize_nvptx(&InitializationConfig::default()));
     let triple = TargetTriple::create(TRIPLE);
     let backend = LlvmTarget::from_triple(&triple).map_err(|e| bug(e.to_string()))?;

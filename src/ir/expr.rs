@@ -159,6 +159,15 @@ impl Index {
         }
     }
 
+    /// Whether a quotient or remainder of the variable occurs.
+    pub fn divides(&self, var: Var) -> bool {
+        match self {
+            Index::Int(_) | Index::Var(_) => false,
+            Index::Bin(IndexOp::FloorDiv | IndexOp::FloorMod, a, _) if a.mentions(var) => true,
+            Index::Bin(_, a, b) => a.divides(var) || b.divides(var),
+        }
+    }
+
     /// Calls `f` on each variable, left to right.
     pub fn for_each_var(&self, f: &mut impl FnMut(Var)) {
         match self {

@@ -7,7 +7,7 @@ use crate::ir::decide;
 use crate::ir::reduction;
 use crate::ir::region::{self, Region, Touch};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{Block, BlockId, BufferId, Cond, Expr, For, Func, Index, IterKind, Stmt, Store, Var, visit};
+use crate::ir::{Block, BlockId, BufferId, Cond, Expr, For, Func, Index, Iter, IterKind, Stmt, Store, Var, visit};
 
 /// What a block computes, when its stores are of a well-behaved kind.
 #[derive(Debug, Clone)]
@@ -333,8 +333,21 @@ fn fill_box(block: &Block, at: &[Index], loops: &[&For], around: &[&For]) -> boo
     let Some(vars) = constant_vars(loops) else { return false };
     let map: visit::Map = block.iters.iter().map(|i| (i.var, i.binding.clone())).collect();
     let env = super::nest::env_of(loops);
-    let at: Vec<Index> = at.iter().map(|i| simplify::simplify(&visit::subst_index(i, &map), &env)).collect();
-    bounded_by_domains(block, around) && super::digits::image(&at, &vars).dense
+    let swept: Vec<Index> = at.iter().map(|i| simplify::simplify(&visit::subst_index(i, &map), &env)).collect();
+    bounded_by_domains(block, around) && super::digits::image(&swept, &vars).dense && ends_with_box(block, at, around)
+}
+
+/// Whether indices over a block's iterators still take all values of a box where its predicate ends iterators with their domains.
+/// Quotients and remainders of an iterator do so if the indices of the whole domains are a box.
+fn ends_with_box(block: &Block, at: &[Index], around: &[&For]) -> bool {
+    let (env, conditions) = (super::nest::env_of(around), block.predicate.conjuncts());
+    let ends = |it: &Iter| conditions.iter().any(|c| super::nest::says_domain(c, it, &env));
+    if !block.iters.iter().any(|it| at.iter().any(|i| i.divides(it.var)) && ends(it)) {
+        return true;
+    }
+    let indexing = block.iters.iter().filter(|it| at.iter().any(|i| i.mentions(it.var)));
+    let domains = indexing.map(|it| Some((it.var, it.extent.as_int()?))).collect::<Option<Vec<_>>>();
+    domains.is_some_and(|domains| super::digits::image(at, &domains).dense)
 }
 
 /// Whether a block in the body fills the region of the buffer each time the body runs; `env` knows the loops around.

@@ -267,4 +267,20 @@ mod tests {
              transform_layout B_global [d] -> [d // 6, d % 6]; cache_read B_global B_global local";
         refuses("window_sum 12", text, "cache_read.6", "the box around what B_global reads of B_global in an");
     }
+
+    #[test]
+    fn domains_that_end_within_a_row_leave_holes() {
+        let halves = |extent: i64| {
+            format!(
+                "program halves
+                S: S[i {extent}] f32 = 0
+                Y: output Y[i {extent}] f32 = S[i]"
+            )
+        };
+        let steps_of = |layout: &str| format!("transform_layout S {layout}; split i ? 4; cache_read Y S shared");
+        let hole = "S does not write a box without holes of S";
+        refuses(&halves(5), &steps_of("[k] -> [k // 2, k % 2]"), "cache_read.5", hole);
+        steps(&halves(6), &steps_of("[k] -> [k // 2, k % 2]"));
+        steps(&halves(5), "split i ? 4; cache_read Y S shared");
+    }
 }

@@ -129,6 +129,35 @@ fn launches_are_timed_in_every_way_that_the_device_has() {
 }
 
 #[test]
+fn a_later_start_compiles_nothing() {
+    let folder = Folder::new("start");
+    let start = ["bench", "--start", "--gemm", "64,128", "--dtype", "f32,f16", "--device", "0"];
+    let (status, lines, notes) = folder.run("", &[&start[..], &["--json"]].concat());
+    assert_eq!(status, Some(0), "{notes}");
+    let rows: Vec<serde_json::Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let of = |row: &serde_json::Value| (row["cache"].as_str().unwrap().to_string(), row["llvm"].as_bool().unwrap());
+    let (first, later) = (("empty".to_string(), true), ("filled".to_string(), false));
+    assert_eq!(
+        rows.iter().map(of).collect::<Vec<_>>(),
+        [&first, &later].repeat(4).into_iter().cloned().collect::<Vec<_>>()
+    );
+    for row in &rows {
+        let parts =
+            ["device_ms", "steps_ms", "kernels_ms", "load_ms", "launch_ms"].map(|part| row[part].as_f64().unwrap());
+        assert!(parts.iter().sum::<f64>() <= row["all_ms"].as_f64().unwrap() + 1e-6, "{row}");
+    }
+    let (_, table, _) = folder.run("", &["bench", "--start", "--device", "0"]);
+    assert!(table.contains("f32 NN 4096x4096x4096") && table.contains("filled"), "{table}");
+    let (status, _, error) = folder.run("fail cuMemAlloc_v2 1 2", &start);
+    assert!(
+        status == Some(4) && error.contains("[driver.2]") && error.contains("exit status: 4"),
+        "{status:?} {error}"
+    );
+    let (status, _, error) = folder.run("", &["bench", "--start", "--device", "cpu"]);
+    assert!(status == Some(2) && error.contains("--device 0"), "{status:?} {error}");
+}
+
+#[test]
 fn candidates_that_fail_are_said() {
     let folder = Folder::new("choice");
     let (status, _, error) =
