@@ -295,18 +295,20 @@ impl Arg {
     /// is an array of 6 x 4.
     pub fn takes_shape(&self, given: &[usize]) -> bool {
         let wanted = &self.shape;
-        let given: Vec<i64> = given.iter().map(|g| i64::try_from(*g).unwrap_or(i64::MAX)).collect();
-        if self.strides == packed(wanted) {
+        let is_given = |wanted: i64, given: usize| usize::try_from(wanted) == Ok(given);
+        if is_packed(wanted, &self.strides) {
             // What has one dimension says nothing of others: an array of any shape is as good.
-            let flat = wanted.len() == 1 && wanted[0] == given.iter().fold(1i64, |n, g| n.saturating_mul(*g));
-            return *wanted == given || flat;
+            let flat =
+                wanted.len() == 1 && is_given(wanted[0], given.iter().fold(1, |n: usize, g| n.saturating_mul(*g)));
+            return flat || wanted.len() == given.len() && wanted.iter().zip(given).all(|(w, g)| is_given(*w, *g));
         }
+        let given: Vec<i64> = given.iter().map(|g| i64::try_from(*g).unwrap_or(i64::MAX)).collect();
         let spanned =
             wanted.iter().zip(&self.strides).fold(1, |n: i64, (e, s)| n.saturating_add((e - 1).saturating_mul(*s)));
         let mut dims: Vec<(i64, i64)> = self.strides.iter().copied().zip(wanted.iter().copied()).collect();
         dims.sort_by_key(|(stride, _)| std::cmp::Reverse(*stride));
         let holds = given.len() == dims.len() && dims.iter().zip(&given).all(|((_, w), g)| w <= g);
-        given == [spanned] || (holds && packed(&given).iter().eq(dims.iter().map(|(stride, _)| stride)))
+        given == [spanned] || (holds && is_packed(&given, &dims.iter().map(|(stride, _)| *stride).collect::<Vec<_>>()))
     }
 }
 
@@ -317,6 +319,17 @@ fn packed(shape: &[i64]) -> Vec<i64> {
         strides[d - 1] = strides[d].saturating_mul(shape[d]);
     }
     strides
+}
+
+/// Whether strides are [`packed`]; a launch asks this of each argument, and allocates nothing for it.
+fn is_packed(shape: &[i64], strides: &[i64]) -> bool {
+    let mut packed = 1i64;
+    shape.len() == strides.len()
+        && shape.iter().zip(strides).rev().all(|(extent, stride)| {
+            let is_next = *stride == packed;
+            packed = packed.saturating_mul(*extent);
+            is_next
+        })
 }
 
 /// The required alignment of workspace in bytes: the driver's alignment of allocations.

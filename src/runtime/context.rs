@@ -184,8 +184,7 @@ impl Inner {
         if let Some(lost) = self.lost.get() {
             return Err(lost.error.clone().within(format!("so this cannot be done now: {doing}")));
         }
-        // SAFETY: the handle is of a live context.
-        let mut answer = unsafe { api::cuCtxSetCurrent(self.context.raw()) }.code();
+        let mut answer = self.make_current();
         if answer == 0 {
             answer = call().code();
         }
@@ -198,6 +197,18 @@ impl Inner {
         lock(&FAULTS).entry(self.info.ordinal).or_insert_with(|| error.clone());
         let _ = self.lost.set(Lost { error, hung: false });
         Err(with(code::error(answer, doing)))
+    }
+
+    /// Makes the context current on this thread. To ask whether it is takes less than to set it.
+    fn make_current(&self) -> c_int {
+        let mut current: api::CUcontext = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let known = unsafe { api::cuCtxGetCurrent(&mut current) }.code();
+        if known == 0 && current == self.context.raw() {
+            return 0;
+        }
+        // SAFETY: the handle is of a live context.
+        unsafe { api::cuCtxSetCurrent(self.context.raw()) }.code()
     }
 
     /// As [`Inner::call`], with what a function of cust made or read.
@@ -265,15 +276,13 @@ impl Drop for Inner {
             None => {}
         }
         let stream = self.stream();
-        // SAFETY: the field is not used again.
-        unsafe {
-            if api::cuCtxSetCurrent(self.context.raw()).code() == 0 {
-                for owned in std::mem::take(&mut self.work().waiting) {
-                    owned.give_back(stream);
-                }
-                let _ = self.stream.synchronize();
-                ManuallyDrop::drop(&mut self.stream);
+        if self.make_current() == 0 {
+            for owned in std::mem::take(&mut self.work().waiting) {
+                owned.give_back(stream);
             }
+            let _ = self.stream.synchronize();
+            // SAFETY: the field is not used again.
+            unsafe { ManuallyDrop::drop(&mut self.stream) };
         }
         self.context.close();
     }
@@ -285,8 +294,7 @@ impl Inner {
         let stream = self.stream();
         // SAFETY: context and stream live: a hung kernel keeps them.
         let ask = || unsafe { api::cuStreamQuery(stream) };
-        // SAFETY: as above.
-        unsafe { api::cuCtxSetCurrent(self.context.raw()).code() == 0 && poll(Duration::ZERO, ask) == 0 }
+        self.make_current() == 0 && poll(Duration::ZERO, ask) == 0
     }
 }
 

@@ -4,7 +4,7 @@ use super::arguments::{self, Given};
 use super::buffer::DeviceBuffer;
 use super::context::Owned;
 use super::device::Device;
-use super::driver::{self, api, api::Answer, api::CUfunction, api::TensorMap, api::jit};
+use super::driver::{self, api, api::Answer, api::CUfunction, api::jit};
 use super::logs::Logs;
 use super::resources::{self, Resources};
 use super::tensor_map::Encoded;
@@ -66,28 +66,11 @@ struct Loaded {
     maps: Encoded,
 }
 
-/// The value of a parameter.
-enum Value {
-    Address(u64),
-    Map(TensorMap),
-    Size(u32),
-}
-
 /// What a launch is given: the address of each argument, and the value of each dynamic size.
 #[derive(Clone, Copy)]
 struct At<'a> {
     addresses: &'a [u64],
     sizes: &'a [i64],
-}
-
-impl Value {
-    fn pointer(&mut self) -> *mut c_void {
-        match self {
-            Value::Address(address) => (address as *mut u64).cast(),
-            Value::Map(map) => (map as *mut TensorMap).cast(),
-            Value::Size(size) => (size as *mut u32).cast(),
-        }
-    }
 }
 
 // SAFETY: the driver's module, function and launch calls may come from any thread; every one of ours makes the
@@ -438,25 +421,22 @@ impl Program {
         let first = self.kernels.first().ok_or_else(|| Error::input(Code::LaunchBare, "the program has no kernel"))?;
         let addresses: Vec<u64> = buffers.iter().map(|b| b.address()).collect();
         let at = At { addresses: &addresses, sizes: &sizes };
-        let mut values = self.parameters(first, at, self.own_workspace()?)?;
-        let grid = self.grid(first, &sizes);
-        let mut params: Few<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
-        let (stream, mut time) = (self.device.raw_stream(), Duration::ZERO);
-        self.device.inner.call("launching", || {
-            let start = Instant::now();
-            let answer = (0..count).map(|_| first.enqueue(stream, grid, &mut params)).find(|answer| *answer != 0);
-            time = start.elapsed();
-            answer.unwrap_or(0)
+        let (grid, stream, mut time) = (self.grid(first, &sizes), self.device.raw_stream(), Duration::ZERO);
+        self.with_parameters(first, at, self.own_workspace()?, |params| {
+            self.device.inner.call("launching", || {
+                let start = Instant::now();
+                let answer = (0..count).map(|_| first.enqueue(stream, grid, params)).find(|answer| *answer != 0);
+                time = start.elapsed();
+                answer.unwrap_or(0)
+            })
         })?;
         Ok(time)
     }
 
     fn enqueue(&self, stream: RawStream, at: At<'_>, workspace: &[u64]) -> Result<()> {
         self.kernels.iter().try_for_each(|loaded| {
-            let mut values = self.parameters(loaded, at, workspace)?;
-            let mut params: Few<*mut c_void> = values.iter_mut().map(Value::pointer).collect();
-            loaded
-                .launch(&self.device, stream, self.grid(loaded, at.sizes), &mut params)
+            let grid = self.grid(loaded, at.sizes);
+            self.with_parameters(loaded, at, workspace, |params| loaded.launch(&self.device, stream, grid, params))
                 .map_err(|e| e.within(format!("launching kernel {} of {}", loaded.kernel.entry, self.name)))?;
             if stream == self.device.raw_stream() {
                 self.device.inner.launched(&loaded.launch);
@@ -475,23 +455,39 @@ impl Program {
         resources::launched(kernel, whole, &loaded.resources, self.device.info().multiprocessors)
     }
 
-    /// A kernel's parameters.
-    fn parameters(&self, loaded: &Loaded, At { addresses, sizes }: At<'_>, workspace: &[u64]) -> Result<Few<Value>> {
-        let address = |param: &Param| {
-            let found = match param {
-                Param::Arg(i) => addresses.get(*i),
-                Param::Workspace(i) => workspace.get(*i),
-                Param::TensorMap(_) | Param::Size(_) => None,
+    /// Runs a launch with pointers to the values of a kernel's parameters, which stay where they are meanwhile.
+    fn with_parameters(
+        &self,
+        loaded: &Loaded,
+        At { addresses, sizes }: At<'_>,
+        workspace: &[u64],
+        launch: impl FnOnce(&mut [*mut c_void]) -> Result<()>,
+    ) -> Result<()> {
+        let lacks = || Error::bug(Code::LaunchParams, format!("kernel {} lacks a parameter", loaded.kernel.entry));
+        let address = |param: &Param| match param {
+            Param::Arg(i) => addresses.get(*i),
+            Param::Workspace(i) => workspace.get(*i),
+            Param::TensorMap(_) | Param::Size(_) => None,
+        };
+        let (params, mut maps, mut values) = (&loaded.kernel.params, loaded.maps.lock(), Few::<u32>::new());
+        for (n, param) in params.iter().enumerate() {
+            match param {
+                Param::TensorMap(map) => maps.encode(n, map, *address(&map.array).ok_or_else(lacks)?, sizes)?,
+                Param::Size(size) => values.push(kernel::parameter(&self.sizes, sizes, *size)?),
+                Param::Arg(_) | Param::Workspace(_) => {}
+            }
+        }
+        let (mut value, mut pointers) = (values.iter(), Few::<*mut c_void>::new());
+        for (n, param) in params.iter().enumerate() {
+            // The driver reads what is pointed to.
+            let pointer: Option<*const c_void> = match param {
+                Param::TensorMap(_) => maps.get(n).map(|map| std::ptr::from_ref(map).cast()),
+                Param::Size(_) => value.next().map(|size| std::ptr::from_ref(size).cast()),
+                plain => address(plain).map(|address| std::ptr::from_ref(address).cast()),
             };
-            let lacks = || Error::bug(Code::LaunchParams, format!("kernel {} lacks a parameter", loaded.kernel.entry));
-            found.copied().ok_or_else(lacks)
-        };
-        let value = |(n, param): (usize, &Param)| match param {
-            Param::TensorMap(map) => loaded.maps.get(n, map, address(&map.array)?, sizes).map(Value::Map),
-            Param::Size(size) => kernel::parameter(&self.sizes, sizes, *size).map(Value::Size),
-            plain => address(plain).map(Value::Address),
-        };
-        loaded.kernel.params.iter().enumerate().map(value).collect()
+            pointers.push(pointer.ok_or_else(lacks)?.cast_mut());
+        }
+        launch(&mut pointers)
     }
 
     /// Finds the entry, checks its limits and raises its shared memory, once.
@@ -528,7 +524,7 @@ impl Program {
         let ([gx, gy, gz], [bx, by, bz]) = (grid, kernel.block);
         let (entry, name) = (&kernel.entry, &self.name);
         let launch = format!("kernel {entry} of {name} (grid {gx} x {gy} x {gz}, block {bx} x {by} x {bz})").into();
-        let maps = Encoded::default();
+        let maps = Encoded::new(kernel.params.len());
         Ok(Loaded { kernel: Kernel { grid, ..kernel.clone() }, whole, function, launch_ex, resources, launch, maps })
     }
 }

@@ -5,6 +5,7 @@ use super::driver::{self, api, api::CUfunction};
 use crate::error::{Code, Error, Result};
 use crate::kernel::Kernel;
 use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
 use std::ffi::c_int;
 
 /// The figures of one kernel as compiled for the device at hand.
@@ -123,7 +124,7 @@ fn clusters(device: &Device, function: CUfunction, kernel: &Kernel) -> Result<Op
 }
 
 /// What a launch says of a kernel besides its extents: its cluster, and that it may begin early.
-pub(super) fn launch_attributes(kernel: &Kernel) -> Vec<api::LaunchAttribute> {
+pub(super) fn launch_attributes(kernel: &Kernel) -> SmallVec<[api::LaunchAttribute; 2]> {
     let clusters = kernel.cluster != [1, 1, 1];
     let cluster = clusters.then(|| api::LaunchAttribute::new(api::LAUNCH_CLUSTER_DIMENSION, kernel.cluster));
     let early = kernel.early.then(|| api::LaunchAttribute::new(api::LAUNCH_PROGRAMMATIC_SERIALIZATION, [1]));

@@ -8,8 +8,7 @@ use crate::dtype::DType;
 use crate::error::{Code, Error, Result};
 use crate::kernel;
 use crate::target::BOX_SIDE;
-use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How the bytes of a box are permuted in shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,36 +62,70 @@ pub struct TensorMapSpec {
 }
 
 /// A map as it was encoded: for this address, and for this extent where that is dynamic.
-type Kept = (u64, Option<i64>, TensorMap);
+#[derive(Debug)]
+struct Kept {
+    address: u64,
+    extent: Option<i64>,
+    map: TensorMap,
+}
 
-/// The tensor maps of a kernel's parameters, by their position, as they were encoded for the last address.
-#[derive(Debug, Default)]
-pub(super) struct Encoded(Mutex<BTreeMap<usize, Kept>>);
+/// The tensor maps of a kernel, one for each parameter that is one, as they were encoded for the last launch.
+#[derive(Debug)]
+pub(super) struct Encoded(Mutex<Vec<Option<Kept>>>);
+
+/// The maps of one launch: they stay where they are until this is dropped.
+pub(super) struct Maps<'a>(MutexGuard<'a, Vec<Option<Kept>>>);
 
 impl Encoded {
-    /// The map of an array at an address, at these values of the dynamic sizes: encoded anew where one of them was another before.
-    pub(super) fn get(
-        &self,
-        position: usize,
+    /// Room for the maps of so many parameters.
+    pub(super) fn new(parameters: usize) -> Encoded {
+        Encoded(Mutex::new(std::iter::repeat_with(|| None).take(parameters).collect()))
+    }
+
+    /// The maps, for one launch at a time.
+    pub(super) fn lock(&self) -> Maps<'_> {
+        Maps(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Maps<'_> {
+    /// Encodes the map of an array anew where its address was another before, or the value of its dynamic size. `parameter` is the position among
+    /// the kernel's.
+    pub(super) fn encode(
+        &mut self,
+        parameter: usize,
         map: &kernel::TensorMap,
         address: u64,
         sizes: &[i64],
-    ) -> Result<TensorMap> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let size = map.dynamic.and_then(|(_, size)| sizes.get(size).copied());
-        if let Some((.., encoded)) = known.get(&position).filter(|(at, of, _)| (*at, *of) == (address, size)) {
-            return Ok(*encoded);
+    ) -> Result<()> {
+        let extent = map.dynamic.and_then(|(_, size)| sizes.get(size).copied());
+        let known = |kept: &Kept| kept.address == address && kept.extent == extent;
+        match self.0.get_mut(parameter) {
+            Some(Some(kept)) if known(kept) => Ok(()),
+            Some(kept) => {
+                let map = specified(map, extent)?.encode(address)?;
+                *kept = Some(Kept { address, extent, map });
+                Ok(())
+            }
+            None => Err(Error::bug(Code::TensorMapShape, "a tensor map of no parameter")),
         }
-        let mut spec = TensorMapSpec::of(map)?;
-        if let (Some((dim, _)), Some(size)) = (map.dynamic, size) {
-            // Innermost first.
-            let extent = spec.extents.iter_mut().rev().nth(dim);
-            extent.into_iter().for_each(|extent| *extent = u64::try_from(size).unwrap_or(0));
-        }
-        let encoded = spec.encode(address)?;
-        known.insert(position, (address, size, encoded));
-        Ok(encoded)
     }
+
+    /// The map that was encoded for a parameter.
+    pub(super) fn get(&self, parameter: usize) -> Option<&TensorMap> {
+        self.0.get(parameter)?.as_ref().map(|kept| &kept.map)
+    }
+}
+
+/// What a map is encoded from, with this extent where it has a dynamic one.
+fn specified(map: &kernel::TensorMap, extent: Option<i64>) -> Result<TensorMapSpec> {
+    let mut spec = TensorMapSpec::of(map)?;
+    if let (Some((dim, _)), Some(size)) = (map.dynamic, extent) {
+        // Innermost first.
+        let extent = spec.extents.iter_mut().rev().nth(dim);
+        extent.into_iter().for_each(|extent| *extent = u64::try_from(size).unwrap_or(0));
+    }
+    Ok(spec)
 }
 
 impl TensorMapSpec {

@@ -28,7 +28,9 @@ pub(super) struct Pending {
 impl Pending {
     pub(super) fn add(&mut self, launch: Arc<str>) {
         self.launched += 1;
-        self.last.truncate(NAMED - 1);
+        if self.last.len() == NAMED {
+            self.last.pop_back();
+        }
         self.last.push_front(launch);
     }
 

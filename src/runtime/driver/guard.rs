@@ -143,6 +143,7 @@ guarded! {
     take1 cuDevicePrimaryCtxRelease_v2;
     take3 cuCtxCreate_v2;
     take1 cuCtxDestroy_v2;
+    take1 cuCtxGetCurrent;
     take1 cuCtxSetCurrent;
     take2 cuMemAlloc_v2;
     take1 cuMemFree_v2;

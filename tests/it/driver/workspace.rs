@@ -9,9 +9,8 @@ use warploom::{Array, DType};
 
 /// The calls of a journal, without calls that make the context current.
 fn calls(journal: Vec<String>) -> Vec<String> {
-    let shown =
-        |line: String| (!line.starts_with("cuCtxSetCurrent")).then(|| line.split(" grid ").next().map(str::to_string));
-    journal.into_iter().filter_map(shown).flatten().collect()
+    let others = journal.into_iter().filter(|line| !line.starts_with("cuCtx"));
+    others.filter_map(|line| line.split(" grid ").next().map(str::to_string)).collect()
 }
 
 /// The bytes of the workspace as one block.
