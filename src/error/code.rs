@@ -7,7 +7,7 @@ use std::fmt::{Display, Formatter, Result};
 
 /// Makes [`Area`] and [`Code`] of the table.
 macro_rules! codes {
-    ($($area:ident $name:literal $about:literal { $($code:ident $word:literal $meaning:literal)* })*) => {
+    ($($area:ident $name:literal $about:literal { $($code:ident $word:literal $meaning:literal $remedy:tt)* })*) => {
         /// What a code is about: its word before the dot.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -59,11 +59,16 @@ macro_rules! codes {
             /// Every code of the table: all but the requirements of primitives and the answers of the driver.
             pub const ALL: &[Code] = &[$($(Code::$code,)*)*];
 
-            /// Area, text and meaning of a code of the table.
-            pub(super) fn row(self) -> Option<(Area, &'static str, &'static str)> {
+            /// The row of a code of the table.
+            pub(super) fn row(self) -> Option<super::Row> {
                 match self {
                     Code::Requirement { .. } | Code::Lost { .. } | Code::Driver(_) => None,
-                    $($(Code::$code => Some((Area::$area, concat!($name, ".", $word), $meaning)),)*)*
+                    $($(Code::$code => Some(super::Row {
+                        area: Area::$area,
+                        text: concat!($name, ".", $word),
+                        meaning: $meaning,
+                        remedy: $remedy,
+                    }),)*)*
                 }
             }
         }
@@ -74,12 +79,21 @@ mod table;
 
 pub use table::{Area, Code};
 
+/// What the table says of a code.
+struct Row {
+    area: Area,
+    /// As errors print the code.
+    text: &'static str,
+    meaning: &'static str,
+    remedy: &'static str,
+}
+
 impl Code {
     /// What it is about; `None` for the requirements of a primitive.
     pub fn area(self) -> Option<Area> {
         match self {
             Code::Driver(_) => Some(Area::Driver),
-            code => code.row().map(|(area, ..)| area),
+            code => code.row().map(|row| row.area),
         }
     }
 
@@ -90,13 +104,22 @@ impl Code {
             Code::Requirement { .. } => "A requirement of a step does not hold.",
             Code::Lost { .. } => "A step does not find what it checked before.",
             Code::Driver(_) => "The CUDA driver answers a call with this number of `CUresult`.",
-            code => code.row().map_or("", |(.., meaning)| meaning),
+            code => code.row().map_or("", |row| row.meaning),
+        }
+    }
+
+    /// What the user should try, in a sentence or two. `None` for the requirements of a primitive, which the page of its step explains, and
+    /// for the answers of the driver.
+    pub fn remedy(self) -> Option<&'static str> {
+        match self {
+            Code::Lost { .. } => Some(table::REPORT),
+            code => code.row().map(|row| row.remedy),
         }
     }
 
     /// The code of the table that is printed so.
     pub fn listed(text: &str) -> Option<Code> {
-        Code::ALL.iter().copied().find(|c| c.row().is_some_and(|(_, own, _)| own == text))
+        Code::ALL.iter().copied().find(|c| c.row().is_some_and(|row| row.text == text))
     }
 }
 
@@ -107,7 +130,7 @@ impl Display for Code {
             Code::Requirement { primitive, number } => write!(f, "{primitive}.{number}"),
             Code::Lost { primitive } => write!(f, "{primitive}.lost"),
             Code::Driver(number) => write!(f, "driver.{number}"),
-            code => f.pad(code.row().map_or("", |(_, text, _)| text)),
+            code => f.pad(code.row().map_or("", |row| row.text)),
         }
     }
 }
@@ -134,6 +157,22 @@ mod tests {
         let others = [requirement, Code::Lost { primitive: "split" }, Code::Driver(222)];
         assert_eq!(others.map(|c| c.to_string()), ["split.2", "split.lost", "driver.222"]);
         assert_eq!(others.map(Code::area), [None, None, Some(Area::Driver)]);
+    }
+
+    /// The most characters of a remedy.
+    const LONGEST_REMEDY: usize = 140;
+
+    #[test]
+    fn every_code_of_the_table_has_a_remedy() {
+        for code in Code::ALL {
+            let remedy = code.remedy().unwrap_or_default();
+            assert!(remedy.len() > 1 && remedy.ends_with('.'), "{code}: {remedy:?}");
+            assert!(remedy != code.meaning() && remedy.len() <= LONGEST_REMEDY, "{code}: {remedy:?}");
+            assert!(remedy.matches('`').count().is_multiple_of(2), "{code}: {remedy:?}");
+        }
+        let requirement = Code::Requirement { primitive: "split", number: 2 };
+        let others = [requirement, Code::Lost { primitive: "split" }, Code::Driver(222)];
+        assert_eq!(others.map(Code::remedy), [None, Some(table::REPORT), None]);
     }
 
     /// The text of every source but the table.

@@ -376,13 +376,20 @@ fn explain_says_what_the_text_does_not_show() {
 #[test]
 fn explain_says_what_the_code_of_an_error_means() {
     let meaning = "Threads access the same element, and nothing orders them.";
-    assert_eq!(good(&["explain", "lower.race"]), format!("lower.race\n\n    {meaning}\n"));
+    let code: warploom::error::Code = "lower.race".parse().unwrap();
+    let remedy = code.remedy().unwrap();
+    assert_eq!(code.meaning(), meaning);
+    let text = good(&["explain", "lower.race"]);
+    assert!(text.starts_with(&format!("lower.race\n\n    {meaning}\n\n    try: Give each thread ")), "{text}");
+    assert_eq!(good(&["explain", "lower.race", "--markdown"]), format!("# lower.race\n\n{meaning}\n\ntry: {remedy}\n"));
     let text = good(&["explain", "split.2"]);
     assert!(text.starts_with("split.2\n\n    requirement 2 of split: "), "{text}");
     assert!(text.ends_with("\n`warploom explain split` shows the step.\n"), "{text}");
     assert!(good(&["explain", "driver.222"]).contains("The CUDA driver answers"));
+    assert!(good(&["explain", "split.lost"]).contains("\n    try: Report it "));
     assert!(good(&["explain", "--codes"]).contains(&format!("\nlower.race\n    {meaning}\n")));
-    assert!(good(&["explain", "--codes", "--markdown"]).contains(&format!("\n| `lower.race` | {meaning} |\n")));
+    let row = format!("\n| `lower.race` | {meaning} | {remedy} |\n");
+    assert!(good(&["explain", "--codes", "--markdown"]).contains(&row));
     let (status, error) = bad(&["explain", "lower.rase"]);
     assert!(status == Some(1) && error.contains("did you mean `lower.race`?"), "{error}");
     let (_, error) = bad(&["explain", "lower.loom"]);

@@ -27,7 +27,7 @@ pub fn page(word: &str, form: Form) -> Result<Option<String>> {
     }
 }
 
-/// What a code means.
+/// What a code means, and what to try.
 fn one(code: Code, form: Form) -> String {
     let stated = schedule::requirement(code);
     let meaning = stated.as_deref().unwrap_or(code.meaning());
@@ -40,19 +40,31 @@ fn one(code: Code, form: Form) -> String {
         Form::Markdown => format!("# {code}\n\n{meaning}\n"),
         Form::Text => format!("{}\n\n{}\n", colour::head(&code.to_string()), show::wrapped(meaning, "    ")),
     };
+    if let Some(remedy) = code.remedy() {
+        let _ = match form {
+            Form::Markdown => write!(out, "\ntry: {remedy}\n"),
+            Form::Text => write!(out, "\n{}\n", show::wrapped(&format!("try: {remedy}"), "    ")),
+        };
+    }
     if let Some(see) = see {
         let _ = write!(out, "\n{see}\n");
     }
     out
 }
 
-/// Every code with its meaning, by what the codes are about.
+/// A text as a cell of a table in Markdown.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|")
+}
+
+/// Every code with its meaning, by what the codes are about; in Markdown with what to try, too.
 pub fn all(form: Form) -> String {
     let numbered = "A step that breaks its requirement N is refused with the code `STEP.N`, such as `split.2`. An answer of \
                     the CUDA driver has the code `driver.N`, with the number of `CUresult`.";
     let mut out = match form {
         Form::Markdown => format!(
-            "An error prints its code in brackets. `warploom explain CODE` prints what the code means. {numbered}\n"
+            "An error prints its code in brackets. `warploom explain CODE` prints what the code means and what \
+             to try. {numbered}\n"
         ),
         Form::Text => String::new(),
     };
@@ -60,9 +72,12 @@ pub fn all(form: Form) -> String {
         let codes = Code::ALL.iter().filter(|c| c.area() == Some(*area));
         match form {
             Form::Markdown => {
-                let _ =
-                    write!(out, "\n## {}\n\n{}\n\n| code | what is wrong |\n|---|---|\n", area.name(), area.about());
-                codes.for_each(|c| _ = writeln!(out, "| `{c}` | {} |", c.meaning().replace('|', "\\|")));
+                let head = "| code | what is wrong | what to try |\n|---|---|---|";
+                let _ = writeln!(out, "\n## {}\n\n{}\n\n{head}", area.name(), area.about());
+                codes.for_each(|c| {
+                    let (meaning, remedy) = (cell(c.meaning()), cell(c.remedy().unwrap_or_default()));
+                    _ = writeln!(out, "| `{c}` | {meaning} | {remedy} |");
+                });
             }
             Form::Text => {
                 codes.for_each(|c| {
@@ -75,4 +90,38 @@ pub fn all(form: Form) -> String {
         let _ = write!(out, "\n{}\n", show::wrapped(numbered, ""));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::command;
+    use std::collections::BTreeSet;
+
+    /// Options of a command and of its subcommands.
+    fn options(command: &clap::Command, out: &mut BTreeSet<String>) {
+        out.extend(command.get_arguments().filter_map(|a| a.get_long()).map(|long| format!("--{long}")));
+        command.get_subcommands().for_each(|sub| options(sub, out));
+    }
+
+    #[test]
+    fn remedies_name_options_and_commands_that_exist() {
+        let command = command();
+        let mut known = BTreeSet::new();
+        options(&command, &mut known);
+        let mut count = 0;
+        for code in Code::ALL {
+            let remedy = code.remedy().unwrap_or_default();
+            for quoted in remedy.split('`').skip(1).step_by(2) {
+                for option in quoted.split([' ', '=']).filter(|word| word.starts_with("--")) {
+                    assert!(known.contains(option), "{code}: there is no option {option}");
+                    count += 1;
+                }
+                if let Some(sub) = quoted.strip_prefix("warploom ").and_then(|rest| rest.split(' ').next()) {
+                    assert!(command.find_subcommand(sub).is_some(), "{code}: there is no command {sub}");
+                }
+            }
+        }
+        assert!(count > 30, "{count} options");
+    }
 }

@@ -206,7 +206,7 @@ fn the_launcher_in_c_does_what_the_runtime_does() {
             let journal = mock.journal();
             let begin = journal.iter().position(|line| line.starts_with("cuStreamBeginCapture")).unwrap();
             let end = journal.iter().position(|line| line.starts_with("cuStreamEndCapture")).unwrap();
-            let launches = |line: &String| line.starts_with("cuLaunchKernel") || line.starts_with("cuCtxSetCurrent");
+            let launches = |line: &String| line.starts_with("cuLaunchKernel") || line.starts_with("cuCtxGetCurrent");
             assert!(journal[begin + 1..end].iter().all(launches), "{name}: {journal:?}");
             graph.unwrap().launch().unwrap();
             assert_eq!(output.download().unwrap(), wanted, "{name}");
