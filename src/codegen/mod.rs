@@ -38,6 +38,9 @@ mod slices;
 mod value;
 mod words;
 
+#[cfg(all(feature = "cli", feature = "runtime"))]
+pub(crate) use session::has_compiled;
+
 use crate::error::{Code, Error, Result};
 use crate::ir::lowered::{Lowered, LoweredKernel};
 use crate::kernel::Kernels;
@@ -110,12 +113,6 @@ fn build(lowered: &Lowered, target: &Target, file: Option<&str>, show: impl FnOn
 pub fn llvm_version() -> String {
     let (major, minor, patch) = inkwell::support::get_llvm_version();
     format!("{major}.{minor}.{patch}")
-}
-
-/// Whether this process has compiled a kernel by LLVM.
-#[cfg(all(feature = "cli", feature = "runtime"))]
-pub(crate) fn has_compiled() -> bool {
-    session::has_compiled()
 }
 
 fn emit<'c>(

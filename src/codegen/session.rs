@@ -91,7 +91,8 @@ fn writer(module: &Module, target: &Target, ptx: u32) -> Result<Rc<TargetMachine
 /// LLVM is initialised when the first kernel is compiled.
 static INITIALIZE: Once = Once::new();
 
-/// Whether this process has compiled a kernel.
+/// Whether this process has compiled a kernel by LLVM.
+#[cfg(all(feature = "cli", feature = "runtime"))]
 pub fn has_compiled() -> bool {
     INITIALIZE.is_completed()
 }
