@@ -312,24 +312,22 @@ impl Arg {
     }
 }
 
+/// The strides of an array without gaps, the innermost first.
+fn innermost_first(shape: &[i64]) -> impl Iterator<Item = i64> {
+    let next = |stride: &mut i64, extent: &i64| Some(std::mem::replace(stride, stride.saturating_mul(*extent)));
+    shape.iter().rev().scan(1, next)
+}
+
 /// The strides of an array without gaps.
 fn packed(shape: &[i64]) -> Vec<i64> {
-    let mut strides = vec![1i64; shape.len()];
-    for d in (1..shape.len()).rev() {
-        strides[d - 1] = strides[d].saturating_mul(shape[d]);
-    }
+    let mut strides: Vec<i64> = innermost_first(shape).collect();
+    strides.reverse();
     strides
 }
 
 /// Whether strides are [`packed`]; a launch asks this of each argument, and allocates nothing for it.
 fn is_packed(shape: &[i64], strides: &[i64]) -> bool {
-    let mut packed = 1i64;
-    shape.len() == strides.len()
-        && shape.iter().zip(strides).rev().all(|(extent, stride)| {
-            let is_next = *stride == packed;
-            packed = packed.saturating_mul(*extent);
-            is_next
-        })
+    innermost_first(shape).eq(strides.iter().rev().copied())
 }
 
 /// The required alignment of workspace in bytes: the driver's alignment of allocations.

@@ -20,14 +20,8 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     if args.ladder {
         return ladder::run(args);
     }
-    if args.launch {
-        return launch(args);
-    }
-    if args.start {
-        return start(args);
-    }
-    if args.choice {
-        return choice(args);
+    if let Some(outcome) = on_gpu(args) {
+        return outcome;
     }
     if let Some(list) = &args.suite {
         return suite::run(args, list);
@@ -42,34 +36,20 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     }
 }
 
+/// A measurement that only a GPU has, where one is asked for.
 #[cfg(feature = "runtime")]
-fn launch(args: &BenchArgs) -> Result<ExitCode> {
-    super::launch::run(args.device.as_deref(), args.json)
+fn on_gpu(args: &BenchArgs) -> Option<Result<ExitCode>> {
+    match args {
+        BenchArgs { launch: true, .. } => Some(super::launch::run(args.device.as_deref(), args.json)),
+        BenchArgs { start: true, .. } => Some(super::start::run(args)),
+        BenchArgs { choice: true, .. } => Some(super::choice::run(args)),
+        _ => None,
+    }
 }
 
 #[cfg(not(feature = "runtime"))]
-fn launch(_: &BenchArgs) -> Result<ExitCode> {
-    Err(data::without_cuda())
-}
-
-#[cfg(feature = "runtime")]
-fn start(args: &BenchArgs) -> Result<ExitCode> {
-    super::start::run(args)
-}
-
-#[cfg(not(feature = "runtime"))]
-fn start(_: &BenchArgs) -> Result<ExitCode> {
-    Err(data::without_cuda())
-}
-
-#[cfg(feature = "runtime")]
-fn choice(args: &BenchArgs) -> Result<ExitCode> {
-    super::choice::run(args)
-}
-
-#[cfg(not(feature = "runtime"))]
-fn choice(_: &BenchArgs) -> Result<ExitCode> {
-    Err(data::without_cuda())
+fn on_gpu(args: &BenchArgs) -> Option<Result<ExitCode>> {
+    (args.launch || args.start || args.choice).then(|| Err(data::without_cuda()))
 }
 
 /// The schedules to measure with their names, each at each size. Products are scheduled for the chip that there is.

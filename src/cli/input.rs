@@ -350,7 +350,7 @@ fn with_epilogue(gemm: &Gemm, steps: &str) -> Result<Func> {
 }
 
 /// Sizes in a word: `1024x512x2048`.
-fn words(sizes: &[i64]) -> String {
+pub fn words(sizes: &[i64]) -> String {
     sizes.iter().map(i64::to_string).collect::<Vec<_>>().join("x")
 }
 

@@ -1,13 +1,14 @@
-//! `warploom bench --start`: the time from the start of a process to the end of its first launch, with an empty cache and with a filled one.
+//! `warploom bench --start`: the time from the first statement of a process to the end of its first launch, with an empty cache of kernels and
+//! with a filled one.
 
 use super::data::{self, Place};
 use super::input::{self, GemmSizes};
 use super::show;
 use super::subject::BenchArgs;
 use crate::artifact::Cache;
+use crate::assemble::Folder;
 use crate::error::{Code, Error, Result};
-use crate::kernel::Arg;
-use crate::{codegen, gemm};
+use crate::{codegen, gemm, measure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -48,7 +49,7 @@ struct Start {
     device: String,
     /// Opens the device.
     device_ms: f64,
-    /// Chooses the steps and applies them.
+    /// Chooses the steps, and lowers the program with them to validate them.
     steps_ms: f64,
     /// Compiles the kernels, or reads them from the cache.
     kernels_ms: f64,
@@ -78,11 +79,16 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     for types in &args.dtype {
         for size in sizes {
             let folder = Folder::new()?;
-            let once = || start(&device, size, types, &args.layout, &folder.0);
-            let first = once()?;
-            let mut later = (0..LATER).map(|_| once()).collect::<Result<Vec<_>>>()?;
-            later.sort_by(|a, b| a.all_ms.total_cmp(&b.all_ms));
-            for row in [first, later.swap_remove(LATER / 2)] {
+            let mut rows = Vec::new();
+            for _ in 0..=LATER {
+                match start(&device, size, types, &args.layout, &folder.path().join("cache"))? {
+                    Ok(row) => rows.push(row),
+                    Err(status) => return Ok(status),
+                }
+            }
+            let first = rows.remove(0);
+            rows.sort_by(|a, b| a.all_ms.total_cmp(&b.all_ms));
+            for row in [first, rows.swap_remove(LATER / 2)] {
                 if args.json {
                     show::json(&row)?;
                     continue;
@@ -99,51 +105,27 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The folder of a cache, empty at first; it goes away.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder> {
-        let folder = Folder(std::env::temp_dir().join(format!("warploom-start-{}", std::process::id())));
-        Cache::at(&folder.0)?.clear()?;
-        Ok(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A process that starts with this cache.
-fn start(device: &str, GemmSizes { sizes, .. }: &GemmSizes, types: &str, layout: &str, cache: &Path) -> Result<Start> {
+/// The times of a process that starts with this cache; its exit status if it has printed an error.
+fn start(
+    device: &str,
+    GemmSizes { sizes, .. }: &GemmSizes,
+    types: &str,
+    layout: &str,
+    cache: &Path,
+) -> Result<std::result::Result<Start, ExitCode>> {
     let failed = |why: String| Error::machine(Code::CliLaunch, format!("a process that launches a GEMM: {why}"));
     let program = std::env::current_exe().map_err(|e| failed(e.to_string()))?;
+    let gemm = input::words(sizes);
+    let given = [("--device", device), ("--gemm", &gemm), ("--dtype", types), ("--layout", layout)];
     let mut command = Command::new(program);
-    command.args([
-        "first-launch",
-        "--device",
-        device,
-        "--gemm",
-        &written(sizes),
-        "--dtype",
-        types,
-        "--layout",
-        layout,
-        "--cache",
-    ]);
+    command.arg("first-launch").args(given.into_iter().flat_map(|(option, value)| [option, value])).arg("--cache");
     let out =
         command.arg(cache).stdin(Stdio::null()).stderr(Stdio::inherit()).output().map_err(|e| failed(e.to_string()))?;
-    if !out.status.success() {
-        return Err(failed(format!("ended with {}", out.status)));
+    match out.status.code().and_then(|code| u8::try_from(code).ok()) {
+        Some(0) => serde_json::from_slice(&out.stdout).map(Ok).map_err(|e| failed(e.to_string())),
+        Some(status) => Ok(Err(ExitCode::from(status))),
+        None => Err(failed(format!("ended with {}", out.status))),
     }
-    serde_json::from_slice(&out.stdout).map_err(|e| failed(e.to_string()))
-}
-
-/// `1024x512x2048`.
-fn written(sizes: &[i64]) -> String {
-    sizes.iter().map(i64::to_string).collect::<Vec<_>>().join("x")
 }
 
 /// Compiles and launches, and prints the times.
@@ -167,17 +149,14 @@ pub fn first_launch(args: &StartArgs) -> Result<ExitCode> {
     let kernels_ms = lap();
     let program = device.load(&kernels)?;
     let load_ms = lap();
-    let shape = |arg: &Arg| arg.shape.iter().map(|n| usize::try_from(*n).unwrap_or(0)).collect::<Vec<_>>();
-    let buffers = program.args().iter().map(|arg| device.alloc(arg.dtype, &shape(arg)));
-    let buffers = buffers.collect::<Result<Vec<_>>>()?;
-    buffers.iter().try_for_each(|b| b.fill_bytes(0))?;
+    let buffers = measure::zeroed(&program)?;
     device.synchronize()?;
     lap();
     program.launch(&buffers.iter().collect::<Vec<_>>())?;
     device.synchronize()?;
     let launch_ms = lap();
     show::json(&Start {
-        gemm: format!("{} {} {}", args.dtype, args.layout, written(&args.gemm.sizes)),
+        gemm: format!("{} {} {}", args.dtype, args.layout, input::words(&args.gemm.sizes)),
         cache: filled.into(),
         device: device.info().name.clone(),
         device_ms,

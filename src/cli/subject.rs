@@ -92,8 +92,8 @@ pub struct BenchArgs {
     #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "gemm", "suite", "plot"])]
     pub launch: bool,
     /// Measure how long a process takes until the first launch of a GEMM of --gemm is done (4096x4096x4096 if none is named): with an empty cache
-    /// of kernels, and with a filled one.
-    #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "suite", "random", "launch", "choice", "candidates", "kinds", "invariant", "records", "target", "sizes", "set", "fixed", "seconds", "plot", "lines"])]
+    /// of kernels, and with a filled one (the median of three starts).
+    #[arg(long, conflicts_with_all = ["files", "examples", "ladder", "suite", "random", "launch", "choice", "candidates", "kinds", "invariant", "records", "target", "sizes", "set", "fixed", "seconds", "plot", "lines", "no_workspace", "ranges"])]
     pub start: bool,
     /// Write the record of --suite or --random as NAME.json and NAME.md; of --random also the rows so far as NAME.jsonl, and plots as
     /// NAME.svg.

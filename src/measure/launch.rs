@@ -79,6 +79,15 @@ pub struct Launches {
     program: Program,
 }
 
+/// Buffers for the arguments of a program, filled with zeros.
+pub(crate) fn zeroed(program: &Program) -> Result<Vec<DeviceBuffer>> {
+    let shape = |arg: &crate::kernel::Arg| -> Vec<usize> { arg.shape.iter().map(|n| *n as usize).collect() };
+    let buffers = program.args().iter().map(|arg| program.device().alloc(arg.dtype, &shape(arg)));
+    let buffers = buffers.collect::<Result<Vec<_>>>()?;
+    buffers.iter().try_for_each(|b| b.fill_bytes(0))?;
+    Ok(buffers)
+}
+
 impl Launches {
     /// What is launched, each or why it is not: kernels without parameters, plain and in clusters, and small programs with
     /// arrays and tensor maps, which `compile` makes of their text.
@@ -93,10 +102,7 @@ impl Launches {
 
     fn new(device: &Device, name: &str, kernels: &Kernels) -> Result<Launches> {
         let program = device.load(kernels)?;
-        let shape = |arg: &crate::kernel::Arg| -> Vec<usize> { arg.shape.iter().map(|n| *n as usize).collect() };
-        let buffers = program.args().iter().map(|arg| device.alloc(arg.dtype, &shape(arg)));
-        let buffers = buffers.collect::<Result<Vec<_>>>()?;
-        buffers.iter().try_for_each(|b| b.fill_bytes(0))?;
+        let buffers = zeroed(&program)?;
         let given: Vec<&DeviceBuffer> = buffers.iter().collect();
         program.launch(&given)?;
         device.synchronize()?;

@@ -26,6 +26,8 @@ pub use bench::{Bench, Beside, InTurn, Job, TimeBudget, Timed};
 pub use check::{check, run_once};
 pub use cold::Cold;
 pub use floor::{floor_us, nothing};
+#[cfg(feature = "cli")]
+pub(crate) use launch::zeroed;
 pub use launch::{LaunchPath, LaunchRow, Launches};
 pub use library::cublas::Cublas;
 pub use library::nvml::{Nvml, Reading};

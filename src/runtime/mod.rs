@@ -26,7 +26,8 @@
 //! | `cuDeviceGetName`, `cuDeviceGetPCIBusId` | `cust::sys` | `Device::name` panics at a name without a zero; no function for the bus |
 //! | `cuDeviceGetAttribute` | `cust::sys` | `DeviceAttribute` ends at 91, before the shared memory that a block may opt into |
 //! | `cuDevicePrimaryCtxRetain`, `cuDevicePrimaryCtxRelease_v2` | cust, `cust::sys` | `Context` owns it; `Context::new` does not look whether it became current, so it is retained and tried first |
-//! | `cuCtxCreate_v2`, `cuCtxDestroy_v2`, `cuCtxGetCurrent`, `cuCtxSetCurrent` | `cust::sys` | the context beside one that a kernel broke: it is not given back while a kernel hangs |
+//! | `cuCtxGetCurrent` | `cust::sys` | a call asks for the context that is current, and sets its own only where that is another; cust only sets |
+//! | `cuCtxCreate_v2`, `cuCtxDestroy_v2`, `cuCtxSetCurrent` | `cust::sys` | the context beside one that a kernel broke: it is not given back while a kernel hangs |
 //! | `cuMemAlloc_v2`, `cuMemFree_v2`, `cuMemGetInfo_v2`, `cuMemcpyHtoD_v2` | cust | |
 //! | `cuMemAllocAsync`, `cuMemFreeAsync` | `cust::sys` | cust's functions take its own streams alone |
 //! | `cuMemcpyDtoH_v2`, `cuMemcpyDtoDAsync_v2`, `cuMemsetD8Async` | `cust::sys` | methods of cust's buffers alone, which own their memory; here memory that a hung kernel uses is not given back |

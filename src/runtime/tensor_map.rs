@@ -69,7 +69,7 @@ struct Kept {
     map: TensorMap,
 }
 
-/// The tensor maps of a kernel, one for each parameter that is one, as they were encoded for the last launch.
+/// The tensor maps of a kernel as they were encoded for the last launch, with a place for each parameter.
 #[derive(Debug)]
 pub(super) struct Encoded(Mutex<Vec<Option<Kept>>>);
 
