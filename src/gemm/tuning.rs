@@ -216,7 +216,8 @@ pub(super) const WGMMA_FETCHED_POWER: f64 = 246.0;
 pub(super) const WGMMA_STAGE_LATENCY: f64 = 600.0;
 /// Cycles that a stage waits for its loads in a ring of two, where a kernel for a dynamic M has fewer rows than its tiles: so many divided by the stages
 /// that are loaded ahead. 72x4096x4096 NT of f16 takes 11.8 us on an H200 in 128 x 64 in two parts of k, whose ring has seven stages, 13.8 in 192 x 64 with
-/// five, and 10.7 in 72 x 64 with eight; 82x4096x4096 takes 15.9 in 224 x 64 with four (h200-2026-11-30/rows.jsonl).
+/// five, and 10.7 in 72 x 64 with eight; 82x4096x4096 takes 15.9 in 224 x 64 with four (h200-2026-11-30/rows.jsonl). Set by hand to these times;
+/// with it six kernels for bf16 NN 8192x2048 have 0.938 of the speed of those for each M (dynamic.jsonl).
 pub(super) const WGMMA_MISSING_STAGES: f64 = 1100.0;
 /// Stages of a ring that is long enough, and how much longer the k iterations take for each stage that is missing: 256 x 128 in three stages takes 1.1
 /// times as long as the model has it beside tiles of four. Of a fit to 2,517 times of 87 products before it.
