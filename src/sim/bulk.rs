@@ -20,6 +20,8 @@ use crate::ir::{BulkCopy, Index, Way};
 
 /// What the address of a box is a multiple of, in bytes.
 const ALIGN: i64 = 128;
+/// What a box begins at a multiple of in a row of its array, in bytes.
+const ROW_ALIGN: i64 = 16;
 
 /// A compiled bulk copy.
 #[derive(Debug, Clone)]
@@ -153,6 +155,10 @@ impl Bulk {
         let start = self.base + element * self.bits / 8;
         if start % ALIGN != 0 || element * self.bits % 8 != 0 {
             return Err(Trap::Misaligned { lane, access: self.shared, element });
+        }
+        let bits = first.last().map_or(0, |first| first.saturating_mul(self.bits));
+        if bits % (8 * ROW_ALIGN) != 0 {
+            return Err(Trap::Row { lane, access: self.global, bytes: bits / 8 });
         }
         let (memory, _, span) = world.memory(access.place)?;
         let units = memory.bytes.len() * 8 / if memory.integer { 32 } else { memory.unit_bits as usize };

@@ -95,7 +95,7 @@ fn requirement(trap: &Trap) -> error::Code {
     match trap {
         Trap::OutOfBounds { .. } => error::Code::SimBounds,
         Trap::Uninitialised(_) => error::Code::SimUninitialised,
-        Trap::Misaligned { .. } => error::Code::SimAlignment,
+        Trap::Misaligned { .. } | Trap::Row { .. } => error::Code::SimAlignment,
         Trap::Race(_) => error::Code::SimRace,
         Trap::Range { .. } => error::Code::SimValues,
         Trap::Division { .. } => error::Code::SimZero,
@@ -109,6 +109,11 @@ fn requirement(trap: &Trap) -> error::Code {
         Trap::Stopped => error::Code::SimStopped,
         Trap::Broken(_) => error::Code::SimCode,
     }
+}
+
+/// The message about a TMA box that begins between units of a row of its array.
+fn between_units(array: &str, bytes: i64) -> String {
+    format!("a TMA box begins {bytes} bytes from the beginning of a row of {array}, no multiple of 16")
 }
 
 /// The message of a trap, and the lane that it is about.
@@ -138,6 +143,7 @@ fn sentence(trap: &Trap, code: &Code, warp: &Warp) -> (String, usize) {
                 format!("{} is a vector of {lanes} at element {element}, not aligned to its size", found(access, lane));
             (message, lane)
         }
+        Trap::Row { lane, access, bytes } => (between_units(&found(access, lane), bytes), lane),
         Trap::Race(Touch { lane, access, .. }) => {
             (format!("{} is accessed by several threads, and nothing orders them", found(access, lane)), lane)
         }

@@ -47,6 +47,8 @@ pub(super) enum Trap {
     Uninitialised(Touch),
     /// A vector access at an address that is not a multiple of its size.
     Misaligned { lane: usize, access: u32, element: i64 },
+    /// A TMA box that begins between the units of a row of its array.
+    Row { lane: usize, access: u32, bytes: i64 },
     /// An access that another thread's is not ordered with; while that one is looked for, this is it.
     Race(Touch),
     /// A datum that is an index is not among the values that are stated.

@@ -113,8 +113,10 @@ fn boxes_of_bits_are_boxes_of_bytes() {
         )
     };
     checked(&from(0));
-    checked(&from(8));
-    assert_eq!(refused(&from(4)), "lower.bulk_align");
+    checked(&from(128));
+    for first in [64, 8, 4] {
+        assert_eq!(refused(&from(first)), "lower.bulk_align");
+    }
     let stored = "program p\ninput A b1[64, 512]\nC: output C[i 64, j 512] b1 = ~A[i, j]\ntarget sm_90\n\
         split i ? 32 -> io ii; bind io blockIdx.x; split j ? 256 -> jo ji; reorder io jo ii ji\n\
         cache_write C C shared -> C_s; reverse_compute_at C_s jo; copy_with C_s tma\n\

@@ -3,9 +3,11 @@
 
 use crate::lower::{lowered, syncs};
 use crate::ptxas::{assemble, tools};
+use crate::tensor::arguments;
+use warploom::ir::{Stmt, visit};
 use warploom::loom::Schedule;
 use warploom::lower::{LoweredKernel, lower};
-use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers};
+use warploom::sim::{Mode, Options, Policy, integers_with, naive_integers, run_lowered_with, run_ptx};
 use warploom::{Fault, Target};
 
 fn example(name: &str) -> String {
@@ -167,6 +169,55 @@ fn what_the_copy_engine_cannot_do_is_refused() {
     let (fault, code, message) = refused(&text.replace("swizzle A_s 128", "storage_align A_s 0 32 4"));
     assert_eq!((fault, code.as_str()), (Fault::Input, "lower.bulk_rows"), "{message}");
     assert!(message.contains("of A_s are 68 elements apart"), "{message}");
+}
+
+/// Rows of an array from a column on, through shared memory.
+fn from_column(column: i64) -> String {
+    format!(
+        "program every
+  input A f32[32, 40]
+  X: X[i 32, j 32] f32 = A[i, j + {column}]
+  Y: output Y[i 32, j 32] f32 = X[i, j] * 2.0
+target sm_90
+set_scope X shared
+bind Y_j threadIdx.x
+split Y_i ? 4 -> a b; bind a blockIdx.x
+compute_at X a; copy_with X tma
+"
+    )
+}
+
+/// Moves each box by an element along its rows.
+fn move_boxes(body: &mut [Stmt]) {
+    for stmt in body {
+        if let Stmt::Bulk(copy) = stmt {
+            let last = copy.coordinates.len() - 1;
+            copy.coordinates[last] = copy.coordinates[last].clone() + 1;
+        }
+        visit::children_mut(stmt).into_iter().for_each(|child| move_boxes(child));
+    }
+}
+
+/// An H200 answers a box that begins between units of 16 bytes of a row with an illegal instruction. Lowering refuses it, and both simulators stop.
+#[test]
+fn boxes_begin_at_multiples_of_16_bytes_of_a_row() {
+    let (_, code, message) = refused(&from_column(2));
+    assert_eq!(code, "lower.bulk_align");
+    assert!(message.contains("at a multiple of 8 bytes in a row of A"), "{message}");
+    let schedule = Schedule::parse(&from_column(4)).unwrap();
+    let mut lowered = lower(&schedule.scheduled().unwrap(), &Target::sm_90()).unwrap();
+    let mut kernels = warploom::compile(&schedule).unwrap();
+    let args = || arguments(&schedule);
+    let options = Options::new(Mode::Real);
+    run_lowered_with(&lowered, &options, &mut args()).unwrap();
+    run_ptx(&kernels, &options, &mut args()).unwrap();
+    move_boxes(&mut lowered.kernels[0].func.body);
+    let error = run_lowered_with(&lowered, &options, &mut args()).unwrap_err();
+    assert_eq!(error.code().to_string(), "sim.alignment");
+    kernels.text = kernels.text.replace("mov.b32 \t%r8, 4;", "mov.b32 \t%r8, 5;");
+    let error = run_ptx(&kernels, &options, &mut args()).unwrap_err();
+    assert_eq!(error.code().to_string(), "ptx.misaligned");
+    assert!(error.message().contains("begins 20 bytes from the beginning of a row"), "{error}");
 }
 
 #[test]

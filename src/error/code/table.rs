@@ -267,8 +267,8 @@ codes! {
     Lower "lower" "The passes." {
         LowerBind "bind" "Pass `bind` finds what it cannot translate." REPORT
         LowerBulk "bulk" "Pass `bulk` finds a TMA copy that it cannot write." REPORT
-        LowerBulkAlign "bulk_align" "A TMA box begins in shared memory at no multiple of 128 bytes."
-            "Make each TMA box a multiple of 128 bytes and each row whole bytes, or use `copy_with STAGE sync`."
+        LowerBulkAlign "bulk_align" "A TMA box begins in shared memory at no multiple of 128 bytes, or in a row of its array at no multiple of 16 bytes."
+            "Make each TMA box a multiple of 128 bytes that begins at a multiple of 16 bytes of a row, or use `copy_with STAGE sync`."
         LowerBulkCondition "bulk_condition" "A condition around a TMA copy is not a bound of its array."
             "Choose factors that divide the extents, or use `copy_with STAGE sync`."
         LowerBulkCopy "bulk_copy" "A block with TMA copies stores something else than a copy."
@@ -455,7 +455,7 @@ codes! {
             "Use f16, bf16 or f32."
     }
     Sim "sim" "Runs of programs on the simulator." {
-        SimAlignment "alignment" "A vector access is not aligned to its size." REPORT
+        SimAlignment "alignment" "A vector access is not aligned to its size, or a TMA box to 16 bytes." REPORT
         SimArguments "arguments" "The arguments are not those of the program."
             "Give one array for each parameter of the program, with the type and size that the error names."
         SimAxis "axis" "A loop is bound to an axis that the simulator does not run." REPORT

@@ -273,7 +273,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// A box of the map's array, from or to a multiple of 128 bytes of shared memory.
+    /// A box of the map's array from a multiple of 16 bytes of a row on, from or to a multiple of 128 bytes of shared memory.
     fn bulk(&self, copy: &BulkCopy, env: &Env) -> Result<()> {
         let func = &self.kernel.func;
         let (stage, name) = (func.buffer(copy.shared), &func.buffer(copy.shared).name);
@@ -299,6 +299,13 @@ impl Check<'_> {
             return Err(self
                 .broken(format!("a TMA box in {name} does not begin at a multiple of 128 bytes"))
                 .about_buffer(name));
+        }
+        let array = func.buffer(copy.global);
+        let first = copy.coordinates.last().map_or(0, |first| simplify::divisor(first, env));
+        if i128::from(first) * i128::from(array.dtype.bits()) % 128 != 0 {
+            return Err(self
+                .broken(format!("a TMA box of {} does not begin at a multiple of 16 bytes of a row", array.name))
+                .about_buffer(&array.name));
         }
         Ok(())
     }

@@ -205,6 +205,9 @@ fn bulk_copies_are_boxes_with_an_mbarrier() {
     breaks(ROLES, "does not begin at a multiple of 128 bytes", |k| {
         change_bulk(k, |copy| copy.indices[0] = copy.indices[0].clone() + 8);
     });
+    breaks(ROLES, "does not begin at a multiple of 16 bytes of a row", |k| {
+        change_bulk(k, |copy| copy.coordinates[1] = copy.coordinates[1].clone() + 4);
+    });
     breaks(COPIES, "is filled by no copy of 4, 8 or 16 bytes", |k| {
         change_store(k, |s| !s.asynchronous, |s| s.asynchronous = true);
     });

@@ -27,6 +27,8 @@ use boxes::{Along, CopyBox, Nest, Refusal};
 
 /// What a box begins at a multiple of in shared memory, in bytes (PTX ISA, cp.async.bulk.tensor).
 const ALIGN: i64 = 128;
+/// What a box begins at a multiple of in a row of its array, in bytes. A H200 answers another coordinate with an illegal instruction.
+pub const ROW_ALIGN: i64 = 16;
 /// Boxes that are stored one after the other up to which they are written out: a thread waits for nothing in between.
 const WRITTEN_OUT: i64 = 4;
 /// Boxes of which those beyond a dynamic size are left out up to which they are written out.
@@ -202,6 +204,8 @@ impl Pass<'_> {
         // Of boxes that the blocks of a cluster share, each block would expect what the others load.
         let left_out = rows.as_ref().filter(|rows| shares.is_none() && self.are_columns(&found, rows));
         let counted = left_out.map(|_| self.func.add_var(format!("{name}_box")));
+        self.row_alignment(&found, &inner)
+            .map_err(|e| e.about_block(&name).of_step(format!("copy_with {name} tma")))?;
         let (copies, align) =
             self.panels(nest, &found, shares.map(|c| c.extent), rows.as_ref().map(|r| (r, counted)), &inner)?;
         if let Some(bytes) = unaligned(self.func.buffer(found.shared), &copies, &inner)? {
@@ -334,7 +338,6 @@ impl Pass<'_> {
         let row = found.tile[last];
         let columns = if swizzle > 0 { i64::from(swizzle) * 8 / bits } else { row };
         let mut tile: Vec<i64> = found.tile[..last].iter().copied().chain([columns]).collect();
-        self.whole_bytes(found, env)?;
         if let Some((Rows { dim, rows, .. }, _)) = rows {
             tile[*dim] = *rows;
         }
@@ -418,12 +421,22 @@ impl Pass<'_> {
         begins && fragments::only_columns(self.func, &self.whole, (found.shared, rows.along.dim), rows.rows)
     }
 
-    /// Elements below a byte are copied as bytes: rows of the array and of the box, and where the box begins.
-    fn whole_bytes(&self, found: &CopyBox, env: &Env) -> Result<()> {
+    /// Where a box begins along the rows of its array, which is not rounded: TMA reads and writes 16 bytes at a time. Elements below a byte are copied
+    /// as bytes: rows of the array and of the box, and where the box begins.
+    fn row_alignment(&self, found: &CopyBox, env: &Env) -> Result<()> {
         let array = self.func.buffer(found.global);
         let (last, per_byte) = (found.tile.len() - 1, i64::from(8 / array.dtype.bits().min(8)));
         let row = found.view[last].size().unwrap_or(0);
         let first = simplify::divisor(&found.coordinates[last], env);
+        let bytes = i128::from(first) * i128::from(array.dtype.bits()) / 8;
+        if first % per_byte == 0 && bytes % i128::from(ROW_ALIGN) != 0 {
+            let message = format!(
+                "a TMA box begins at a multiple of {bytes} bytes in a row of {}, and TMA needs a multiple of {ROW_ALIGN}",
+                array.name
+            );
+            let help = format!("make boxes begin at multiples of {ROW_ALIGN} bytes, or use copy_with STAGE sync");
+            return Err(Error::input(Code::LowerBulkAlign, message).about_buffer(&array.name).help(help));
+        }
         if [row, found.tile[last], first].iter().all(|n| n % per_byte == 0) {
             return Ok(());
         }

@@ -214,7 +214,13 @@ fn request(
         let message = format!("a tensor map of {} dimensions is used with {dimensions}", encoded.tile.len());
         return Err(Trap::lane(Code::PtxTensorMap, lane, message));
     }
-    let first = coordinates.iter().map(|c| i64::from(context.value(c, lane) as i32)).collect();
+    let first: Vec<i64> = coordinates.iter().map(|c| i64::from(context.value(c, lane) as i32)).collect();
+    let row = first.first().map_or(0, |first| first * encoded.bytes);
+    if row % ALIGN as i64 != 0 {
+        let message =
+            format!("a box begins {row} bytes from the beginning of a row of its array, no multiple of {ALIGN}");
+        return Err(Trap::lane(Code::PtxMisaligned, lane, message));
+    }
     let address = context.value(&inst.operands[shared], lane);
     let place = (Space::Shared, context.warp.rank, lane);
     let spot = context.world.locate(place, address, encoded.box_bytes(), ALIGN_BOX)?;
