@@ -134,10 +134,7 @@ impl Recipe {
     pub fn cycles_at(&self, spec: &GemmSpec, target: &Target) -> f64 {
         match self {
             Recipe::Wgmma(w) if w.is_exceeded(spec) => f64::INFINITY,
-            Recipe::Wgmma(w) => {
-                let used = w.in_use(spec);
-                used.compared_cycles(spec, target) + used.missing_stages(spec, target)
-            }
+            Recipe::Wgmma(w) => w.cycles_at(spec, target),
             _ => self.cycles(spec, target),
         }
     }
@@ -208,7 +205,10 @@ fn loaded(w: &Wgmma) -> &'static str {
 
 /// The blocks that share operands.
 fn sharing(w: &Wgmma) -> String {
-    let turns = w.interleaved.map(|interleaved| format!(", rows interleaved over {} tiles", interleaved.tiles));
+    let turns = w.interleaved.map(|interleaved| match interleaved.groups {
+        1 => format!(", rows interleaved over {} tiles", interleaved.tiles),
+        _ => format!(", each {} rows interleaved over {} tiles", interleaved.tiles * w.block[0], interleaved.tiles),
+    });
     let clusters = match w.cluster {
         [1, 1] => String::new(),
         [rows, columns] => format!(", clusters of {rows} x {columns}"),

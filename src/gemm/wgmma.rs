@@ -543,7 +543,7 @@ impl Wgmma {
     /// What the tiles of a cluster add to the GEMM.
     fn padding(&self, spec: &GemmSpec) -> Padding {
         // Interleaved tiles are all of the rows.
-        let tiles = [self.interleaved.map_or(self.cluster[0], |interleaved| interleaved.tiles), self.cluster[1]];
+        let tiles = [self.interleaved.map_or(self.cluster[0], Interleaved::all_tiles), self.cluster[1]];
         Padding::new(spec, [0, 1].map(|d| self.block[d] * tiles[d]), self.bk * self.parts)
     }
 

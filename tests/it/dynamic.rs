@@ -248,6 +248,38 @@ fn tiles_that_take_boxes_of_rows_in_turn_are_right_for_every_number_of_rows() {
     assert_eq!([1, 16, 17, 96].map(blocks), [2, 2, 4, 4]);
 }
 
+/// Three groups of 96 rows, each of two tiles that take boxes of 16 rows in turn; `columns` of C and `terms` of k.
+fn groups(columns: i64, terms: i64) -> String {
+    let text = TURNS.replace("1..=96", "1..=288").replace("i=96", "i=288").replace("j 128", &format!("j {columns}"));
+    let text = text.replace("[128, 192]", &format!("[{columns}, {terms}]")).replace("192", &terms.to_string());
+    let in_groups = |text: String, i: &str| {
+        let (of_range, of_group) =
+            (format!("{i} // 16 % 2, {i} // 32*16"), format!("{i} // 96*2 + {i} // 16 % 2, {i} % 96 // 32*16"));
+        text.replace(&of_range, &of_group)
+    };
+    ["i", "out_i", "A_pad_0"].into_iter().fold(text, in_groups)
+}
+
+/// All groups but the last one have whole tiles at every M, and that one has boxes of equally many rows.
+#[test]
+fn groups_of_rows_are_right_for_every_number_of_rows() {
+    let alone = schedule(&groups(128, 192));
+    right(&alone, &[1, 96, 97, 130, 287]);
+    right(&schedule(&format!("{}specialize A_s B_s -> load warps=1\n", groups(128, 192))), &[17, 96, 113, 288]);
+    let grid = compile(&alone).unwrap();
+    let blocks = |m: i64| grid.at(&[m]).unwrap().kernels[0].grid[0];
+    assert_eq!([96, 97, 192, 288].map(blocks), [4, 8, 8, 12]);
+    // 144 tiles for 132 multiprocessors: some blocks have one in two groups. Rows leave in three parts.
+    let walked = groups(1536, 64)
+        .replace("bind tile blockIdx.x", "bind tile blockIdx.x persistent")
+        .replace("launch tile grid_dependency=2\n", "")
+        .replace("-> ex e0 en", "-> ex e0 en; split e0 ? 16 -> ep e1")
+        .replace("reverse_compute_at C_f jw", "reverse_compute_at C_f ep")
+        .replace("reverse_compute_at C_s jw", "reverse_compute_at C_s ep")
+        .replace("copy_with C_s tma", "copy_with C_s tma; pipeline ep stages=2");
+    right(&schedule(&format!("{walked}specialize A_s B_s -> load warps=1\n")), &[97, 230, 288]);
+}
+
 /// Where the largest size has more tiles than multiprocessors, blocks stay and walk the tiles that the launch's size has.
 #[test]
 fn blocks_that_stay_walk_the_tiles_of_every_size() {

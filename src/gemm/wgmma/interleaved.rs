@@ -4,6 +4,9 @@
 //! and as many multiprocessors have work at the least M of a range as at its largest; the kernel leaves boxes beyond M out, and MMAs the columns
 //! that they would be. Tiles of rows that follow one another fill a wave at some M alone: 544 x 4096 is 80 tiles of 128 x 256 for the 132 multiprocessors of an
 //! H200, and 1024 x 4096 is 128; four interleaved tiles beside 32 of 128 columns are 128 at both.
+//!
+//! Where a range has more rows than such tiles, rows come in groups, each a wave of tiles, and persistent blocks walk the groups. All waves but the last one
+//! are full at every M.
 
 use super::{Accumulators, Epilogue, SwapAb, Wgmma, processors, room, up};
 use crate::gemm::padding::Padding;
@@ -14,10 +17,12 @@ use crate::te::GemmSpec;
 /// How tiles share rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Interleaved {
-    /// Tiles along M.
+    /// Tiles along M of a group.
     pub tiles: i64,
     /// Rows of a box: an eighth of a tile or more, as each box is a TMA copy of its own.
     pub rows: i64,
+    /// Groups of rows.
+    pub groups: i64,
 }
 
 /// Rows of a box at least: smaller ones take as long to copy.
@@ -35,12 +40,22 @@ const MOST_STAGES: i64 = 16;
 const MOST_WAVES: i64 = 2;
 
 impl Interleaved {
-    /// The tile and the row in it, of a row and another index, which have these names.
-    fn map(self, names: [&str; 2]) -> IndexMap {
-        let Interleaved { tiles, rows } = self;
+    /// Tiles along M of all groups.
+    pub(super) fn all_tiles(self) -> i64 {
+        self.tiles * self.groups
+    }
+
+    /// The tile and the row in it, of a row and another index, which have these names. A tile has so many rows.
+    fn map(self, names: [&str; 2], tile: i64) -> IndexMap {
+        let Interleaved { tiles, rows, groups } = self;
         IndexMap::new(names, move |[i, j]| {
-            let of_turn = i.clone().floordiv(tiles * rows) * rows + i.clone().floormod(rows);
-            vec![i.floordiv(rows).floormod(tiles), of_turn, j]
+            let (of_tile, in_group) = (i.clone().floordiv(rows).floormod(tiles), i.clone().floormod(tiles * tile));
+            let (before, i_in_group) = match groups {
+                1 => (None, i.clone()),
+                _ => (Some(i.clone().floordiv(tiles * tile) * tiles), in_group),
+            };
+            let of_turn = i_in_group.floordiv(tiles * rows) * rows + i.floormod(rows);
+            vec![before.map_or(of_tile.clone(), |before| before + of_tile), of_turn, j]
         })
     }
 }
@@ -53,18 +68,21 @@ impl Wgmma {
             let columns = up(spec.n, 64 * warpgroups);
             for waves in 1..=MOST_WAVES {
                 let tiles = waves * i64::from(processors(target)) / columns;
-                let rows = up(up(spec.m, tiles.max(1)), MOST_BOXES * 8) * 8;
+                let groups = up(spec.m, tiles.max(1) * MOST_COLUMNS);
+                let rows = up(up(spec.m, tiles.max(1) * groups), MOST_BOXES * 8) * 8;
                 let rows = rows.max(LEAST_ROWS);
-                let most = up(spec.m, tiles.max(1) * rows) * rows;
-                if tiles < 2 || !(LEAST_COLUMNS..=MOST_COLUMNS).contains(&most) {
+                let most = up(spec.m, tiles.max(1) * groups * rows) * rows;
+                if tiles < 2 || groups > 1 && waves > 1 || !(LEAST_COLUMNS..=MOST_COLUMNS).contains(&most) {
                     continue;
                 }
                 let tile = ([most, 64 * warpgroups], warpgroups);
-                let alone = Wgmma::alone(spec, SwapAb::Swapped, tile, 1, target).into_iter();
-                let alone = alone.filter(|w| w.cluster == [1, 1] && !w.persistent && !w.pingpong);
-                let interleaved = Some(Interleaved { tiles, rows });
+                let alone =
+                    Wgmma::alone(&GemmSpec { m: spec.m.min(tiles * most), ..*spec }, SwapAb::Swapped, tile, 1, target);
+                let alone = alone.into_iter().filter(|w| w.cluster == [1, 1] && !w.persistent && !w.pingpong);
+                let interleaved = Some(Interleaved { tiles, rows, groups });
                 // Without a producer warp the boxes of a stage are copied between its MMAs.
                 let loading = |w: Wgmma| Wgmma { producer: w.fits_beside_producer(), ..w };
+                let alone = alone.filter_map(|w| if groups > 1 { w.walking_groups(spec) } else { Some(w) });
                 let alone = alone.map(|w| loading(Wgmma { interleaved, ..w }));
                 let all = alone.flat_map(|w| {
                     let shared = (tiles % 2 == 0 && w.producer).then_some(Wgmma { cluster: [2, 1], ..w });
@@ -83,21 +101,39 @@ impl Wgmma {
         plain && self.epilogue == Epilogue::Tma && Accumulators::of(spec).converts() && !self.rows_in_registers
     }
 
+    /// The same tiles of persistent blocks, of which each has a tile of every group; `None` where no producer warp fits beside them.
+    fn walking_groups(self, spec: &GemmSpec) -> Option<Wgmma> {
+        let w = Wgmma { persistent: true, producer: true, grid_dependency: 0, ..self };
+        w.fits_beside_producer().then(|| Wgmma { out_stages: w.store_stages(spec), ..w })
+    }
+
     /// Whether M is more than interleaved tiles have.
     pub(in crate::gemm) fn is_exceeded(&self, spec: &GemmSpec) -> bool {
-        self.interleaved.is_some_and(|interleaved| spec.m > interleaved.tiles * self.block[0])
+        self.interleaved.is_some_and(|interleaved| spec.m > interleaved.all_tiles() * self.block[0])
+    }
+
+    /// The cycles that a kernel for a range takes at one M, comparable between recipes: those of the full groups of rows and of the last one, whose
+    /// tiles have fewer rows.
+    pub(in crate::gemm) fn cycles_at(&self, spec: &GemmSpec, target: &Target) -> f64 {
+        let group = self.interleaved.map_or(spec.m, |interleaved| interleaved.tiles * self.block[0]).max(1);
+        let (full, rest) = (spec.m / group * group, spec.m % group);
+        let of_full =
+            if full > 0 && full < spec.m { self.compared_cycles(&GemmSpec { m: full, ..*spec }, target) } else { 0.0 };
+        let last = GemmSpec { m: if rest > 0 && full > 0 { rest } else { spec.m }, ..*spec };
+        let used = self.in_use(&last);
+        of_full + used.compared_cycles(&last, target) + used.missing_stages(&last, target)
     }
 
     /// Gives tiles and rows in them loops and dimensions of their own: `i0` and `in`.
     pub(super) fn interleave(&self, s: &mut Steps, padding: &Padding, accumulators: &str) {
         let Some(interleaved) = self.interleaved else { return };
         for buffer in [padding.converted(), "A_pad", padding.written()] {
-            s.transform_layout(buffer, interleaved.map(["i", "j"]));
+            s.transform_layout(buffer, interleaved.map(["i", "j"], self.block[0]));
         }
         let blocks =
             [(accumulators, ["i", "j"], ["i0", "in", "j"]), ("out", ["out_i", "out_j"], ["o0", "out_i", "out_j"])];
         for (block, loops, made) in blocks.into_iter().chain([("A_pad", ["A_pad_0", "A_pad_1"], ["p0", "pi", "pk"])]) {
-            s.transform_block_layout(block, interleaved.map(loops)).made(made);
+            s.transform_block_layout(block, interleaved.map(loops, self.block[0])).made(made);
         }
     }
 
@@ -125,17 +161,20 @@ mod tests {
             (DType::F16, Layout::NT, [1024, 4096, 256]),
             (DType::Bf16, Layout::NN, [777, 2000, 200]),
             (DType::F16, Layout::NT, [260, 2112, 64]),
+            (DType::F16, Layout::NT, [5000, 4096, 64]),
         ] {
             let gemm = Gemm::new(m, n, k).of(dtype).layout(layout).rows_from(1);
             let product = Product::of_gemm(&gemm).unwrap();
             for w in Wgmma::interleaved(&product.spec, &target) {
-                let Interleaved { tiles, rows } = w.interleaved.unwrap();
+                let interleaved @ Interleaved { rows, .. } = w.interleaved.unwrap();
+                let tiles = interleaved.all_tiles();
                 assert!(tiles * w.block[0] >= m && w.block[0] % rows == 0, "{w:?}");
                 let schedule = crate::gemm::schedule(&product, &target, w.steps(&product.spec)).unwrap();
                 let lowered =
                     lower(&schedule.scheduled().unwrap(), &target).unwrap_or_else(|e| panic!("{e}\n{schedule}"));
                 // A kernel for the largest M alone has as many blocks.
-                assert_eq!(i64::from(lowered.kernels[0].grid()[0]), tiles * up(n, 64 * w.warpgroups), "{w:?}");
+                let blocks = tiles * up(n, 64 * w.warpgroups);
+                assert_eq!(i64::from(lowered.kernels[0].grid()[0]), blocks, "{w:?}");
                 count += 1;
             }
         }
@@ -154,5 +193,19 @@ mod tests {
         // 132 multiprocessors, 32 tiles along N.
         assert_eq!([513, 640, 1024].map(tile), [(4, 160, false), (4, 160, false), (4, 256, false)]);
         assert!(tile(1025).2);
+    }
+
+    #[test]
+    fn groups_of_rows_are_waves() {
+        let target = Target::sm_90a();
+        let gemm = Gemm::new(8192, 4096, 4096).of(DType::F16).layout(Layout::NT).rows_from(1);
+        let at = |m: i64| GemmSpec { m, ..*gemm.spec() };
+        let w = Wgmma::interleaved(gemm.spec(), &target).into_iter().find(|w| w.warpgroups == 2).unwrap();
+        assert_eq!((w.interleaved.unwrap(), w.block[0]), (Interleaved { tiles: 4, rows: 32, groups: 8 }, 256));
+        // Two full groups and a third of 512 rows, of which each tile has 128.
+        let cycles = |m: i64| w.cycles_at(&at(m), &target);
+        let last = Wgmma { block: [128, 128], ..w };
+        let last = last.compared_cycles(&at(512), &target) + last.missing_stages(&at(512), &target);
+        assert!((cycles(2560) - cycles(2048) - last).abs() < 0.02 * last, "{} {} {last}", cycles(2560), cycles(2048));
     }
 }

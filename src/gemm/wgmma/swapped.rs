@@ -30,8 +30,8 @@ impl Wgmma {
     /// MMAs, of which only as many are loaded and multiplied as there are, rounded up to the rows of a TMA box (pass `bulk`).
     pub(in crate::gemm) fn in_use(&self, spec: &GemmSpec) -> Wgmma {
         let [rows, columns] = self.block;
-        if let Some(Interleaved { tiles, rows }) = self.interleaved {
-            return Wgmma { block: [up(spec.m, tiles * rows) * rows, columns], ..*self };
+        if let Some(Interleaved { tiles, rows: of_box, .. }) = self.interleaved {
+            return Wgmma { block: [(up(spec.m, tiles * of_box) * of_box).min(rows), columns], ..*self };
         }
         let loads = self.swap_ab == SwapAb::Swapped && self.cluster[1] == 1 && self.routes[0] == Source::Direct;
         match target::piece_rows(rows).filter(|_| loads && spec.m < rows) {

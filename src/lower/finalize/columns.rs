@@ -108,7 +108,7 @@ fn is_sync(stmt: &Stmt, after: bool) -> bool {
 
 /// The boxes of operand B that hold rows below the size.
 struct Boxes {
-    /// How many; more than all, or none, where the whole tile is inside of the array, or beyond it.
+    /// How many: all where the whole tile is inside of the array, none where it is beyond it.
     count: Index,
     /// Rows of one.
     rows: i64,
@@ -136,8 +136,9 @@ impl Boxes {
             _ => {}
         });
         if let Some((Columns { below, unit }, whole)) = found {
-            let count = simplify::simplify(&(below + (unit - 1)).floordiv(unit), env);
-            return same.then_some(Boxes { count, rows: unit, all: whole / unit });
+            let all = whole / unit;
+            let count = (below + (unit - 1)).floordiv(unit).max(0).min(all);
+            return same.then(|| Boxes { count: simplify::simplify(&count, env), rows: unit, all });
         }
         let (count, all) = loads.filter(|_| alike)?;
         Some(Boxes { count, rows: 1, all })
