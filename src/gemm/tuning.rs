@@ -214,11 +214,14 @@ pub(super) const WGMMA_SHARED_POWER: f64 = 1.13;
 pub(super) const WGMMA_FETCHED_POWER: f64 = 246.0;
 /// Cycles from a load of a stage to its arrival, which the other stages of the ring hide. Of a fit to 2,517 times of 87 products before it.
 pub(super) const WGMMA_STAGE_LATENCY: f64 = 600.0;
-/// Cycles that a stage waits for its loads in a ring of two, where a kernel for a dynamic M has fewer rows than its tiles: so many divided by the stages
-/// that are loaded ahead. 72x4096x4096 NT of f16 takes 11.8 us on an H200 in 128 x 64 in two parts of k, whose ring has seven stages, 13.8 in 192 x 64 with
-/// five, and 10.7 in 72 x 64 with eight; 82x4096x4096 takes 15.9 in 224 x 64 with four (h200-2026-11-30/rows.jsonl). Set by hand to these times;
-/// with it six kernels for bf16 NN 8192x2048 have 0.938 of the speed of those for each M (dynamic.jsonl).
-pub(super) const WGMMA_MISSING_STAGES: f64 = 1100.0;
+/// Cycles that a line of k waits for its loads with one line loaded ahead, where a kernel for a dynamic M has fewer rows than its tiles: so many divided by
+/// the square of the lines that are loaded ahead. 72x4096x4096 NT of f16 takes 13.8 us on an H200 in 192 x 64 in two parts of k, whose ring has five
+/// stages of a line, and 10.7 in 72 x 64 with eight; 60x4096x4096 11.3 in 112 x 64 with eight, and 10.6 in 64 x 64 with six of two lines;
+/// 8x4096x4096 9.9 in 48 x 64 with seven of two lines, 10.2 with 15 of one, 9.6 in 16 x 64 with five of four, and 9.4 in 8 x 64 with six of four
+/// (h200-2026-11-30/rows.jsonl). Set by hand to these times.
+pub(super) const WGMMA_MISSING_LINES: f64 = 2050.0;
+/// Cycles of a stage that the other terms do not count, of kernels for a dynamic M: the two rings of 48 x 64 above have 16 and 32 stages of k.
+pub(super) const WGMMA_STAGE: f64 = 16.0;
 /// Stages of a ring that is long enough, and how much longer the k iterations take for each stage that is missing: 256 x 128 in three stages takes 1.1
 /// times as long as the model has it beside tiles of four. Of a fit to 2,517 times of 87 products before it.
 pub(super) const ENOUGH_STAGES: i64 = 4;

@@ -170,6 +170,16 @@ fn boxes_beyond_a_dynamic_size_are_left_out_where_they_are_columns() {
         let (name, rows, widths, schedule) =
             candidates(&gemm, &Target::sm_90a()).unwrap().into_iter().find_map(swapped).unwrap();
         println!("{name}: boxes of {rows}, {widths} widths");
+        // The boxes of a stage are one, by a tensor map for each number of rows.
+        let lowered = lower::lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap();
+        let of_a = |kernel: &lower::LoweredKernel| {
+            kernel.maps.iter().filter(|map| kernel.func.buffer(map.buffer).name == "A").count()
+        };
+        assert_eq!(of_a(&lowered.kernels[0]), widths, "{name}");
+        let kernels = compile(&schedule).unwrap();
+        let before = |first: &str, then: &str| kernels.text.find(first).unwrap() < kernels.text.find(then).unwrap();
+        // The size is read where the block waits for its mbarriers, not behind that.
+        assert!(before("@none exit", "bar.sync") || before("@none exit", "barrier.cluster"), "{}", kernels.text);
         right(&schedule, &[1, rows, rows + 1, 64, 127]);
     }
 }

@@ -4,7 +4,7 @@
 //! in different banks, so a part of the tile may have any multiple of 8 rows.
 
 use super::epilogue::STORE_PARTS;
-use super::{Interleaved, ROWS, Source, SwapAb, Wgmma, up};
+use super::{Interleaved, LINE, ROWS, Source, SwapAb, Wgmma, in_bytes, up};
 use crate::gemm::staging::present;
 use crate::gemm::tuning;
 use crate::ir::{Axis, CopyKind, Scope};
@@ -51,12 +51,17 @@ impl Wgmma {
         part.unwrap_or(rows)
     }
 
-    /// Cycles that tiles of fewer rows than the ring was made for take longer than with the ring that they would have alone.
+    /// Cycles that tiles of fewer rows than the ring was made for take longer than with the ring that they would have alone, and for each stage what the
+    /// other terms do not count, by which stages of a line and of two lines differ.
     pub(in crate::gemm) fn missing_stages(&self, spec: &GemmSpec, target: &Target) -> f64 {
         let behind = if self.producer { 0 } else { self.in_flight };
-        let each = |stages: i64| 1.0 / (stages - 1 - behind).max(1) as f64;
+        let lines = (in_bytes(self.bk, spec) as f64 / LINE as f64).max(1.0);
+        let ahead = |stages: i64| (stages - 1 - behind).max(1) as f64 * lines;
         let alone = self.with_slots(spec, target, STAGES).stages.max(self.stages);
-        self.k_stages(spec) as f64 * tuning::WGMMA_MISSING_STAGES * (each(self.stages) - each(alone))
+        // MMAs hide a part of it.
+        let mma = self.work(spec, target).mma / lines;
+        let waits = |stages: i64| (tuning::WGMMA_MISSING_LINES / ahead(stages).powi(2)).hypot(mma) - mma;
+        self.k_stages(spec) as f64 * (lines * (waits(self.stages) - waits(alone)) + tuning::WGMMA_STAGE)
     }
 
     /// From accumulators whose rows are columns of C to C.

@@ -4,26 +4,57 @@
 //! fewer loads and instructions of fewer columns; the branch is the same for all threads of the block, and outside of the loop. Branches around the
 //! MMAs of each stage took 1.5 us more of 12.2 for f16 125x4096x4096 on an H200. The accumulators of a smaller instruction are the first ones of
 //! a larger.
+//!
+//! Boxes that follow one another in the array and in shared memory become one, by a tensor map of its own for each number of rows.
 
 use crate::error::{Code, Result};
 use crate::intrin::{self, Row};
-use crate::ir::lowered::LoweredKernel;
+use crate::ir::lowered::{LoweredKernel, TensorMap};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
-    BufferId, Call, Columns, Cond, Expr, For, Func, Held, Index, Literal, LoopKind, Stmt, Store, Sync, SyncKind, visit,
+    BufferId, BulkCopy, Call, Columns, Cond, Expr, For, Func, Held, Index, Literal, LoopKind, Note, Stmt, Store, Sync,
+    SyncKind, visit,
 };
 use crate::lower::bug;
 use crate::lower::map::blocks::guarded;
 use crate::lower::sync::rings;
 use crate::target::Target;
 
+/// Rows of a TMA box at most (CUDA Driver API, cuTensorMapEncodeTiled).
+const MOST_ROWS: i64 = 256;
+
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
     let env = kernel.env();
     let body = std::mem::take(&mut kernel.func.body);
     let body = with_sums(body, &mut kernel.func);
-    kernel.func.body = list(body, &env)?;
+    let known = kernel.maps.len();
+    kernel.func.body = list(body, &env, &mut kernel.maps)?;
+    let added = (known..kernel.maps.len()).map(|map| map as u32);
+    let of_array = |map: &u32| (kernel.maps[*map as usize].buffer, *map);
+    prefetched(&mut kernel.func.body, &kernel.maps, &added.map(|map| of_array(&map)).collect::<Vec<_>>());
     Ok(())
+}
+
+/// Prefetches tensor maps behind those of the first copies, if one of these is of the same array.
+fn prefetched(body: &mut Vec<Stmt>, maps: &[TensorMap], added: &[(BufferId, u32)]) {
+    let prefetches = |s: &Stmt| match s {
+        Stmt::Sync(Sync { kind: SyncKind::PrefetchMap { map }, reason }) => Some((*map, reason.clone())),
+        _ => None,
+    };
+    if let Some(last) = body.iter().rposition(|s| prefetches(s).is_some()) {
+        let known: Vec<_> = body.iter().filter_map(prefetches).collect();
+        let beside = |(buffer, map): &(BufferId, u32)| {
+            let of_array = |(known, _): &&(u32, _)| maps.get(*known as usize).is_some_and(|m| m.buffer == *buffer);
+            let reason = known.iter().find(of_array)?.1.clone();
+            Some(Stmt::Sync(Sync { kind: SyncKind::PrefetchMap { map: *map }, reason }))
+        };
+        let more: Vec<Stmt> = added.iter().filter_map(beside).collect();
+        body.splice(last + 1..last + 1, more);
+    }
+    for stmt in body {
+        visit::children_mut(stmt).into_iter().for_each(|child| prefetched(child, maps, added));
+    }
 }
 
 /// The accumulators of MMAs of which not all columns are used.
@@ -72,7 +103,7 @@ fn undefined(func: &mut Func, sum: BufferId) -> Stmt {
     Stmt::For(For::new(var, elements, LoopKind::Unrolled, vec![Stmt::Store(store)]))
 }
 
-fn list(body: Vec<Stmt>, env: &Env) -> Result<Vec<Stmt>> {
+fn list(body: Vec<Stmt>, env: &Env, maps: &mut Vec<TensorMap>) -> Result<Vec<Stmt>> {
     let mut out: Vec<Stmt> = Vec::with_capacity(body.len());
     let mut rest = body.into_iter().peekable();
     while let Some(mut stmt) = rest.next() {
@@ -86,11 +117,11 @@ fn list(body: Vec<Stmt>, env: &Env) -> Result<Vec<Stmt>> {
             while let Some(next) = rest.next_if(|s| is_sync(s, true)) {
                 group.push(next);
             }
-            out.extend(boxes.divide(&group, env)?);
+            out.extend(boxes.divide(&group, env, maps)?);
             continue;
         }
         for child in visit::children_mut(&mut stmt) {
-            *child = list(std::mem::take(child), &inner)?;
+            *child = list(std::mem::take(child), &inner, maps)?;
         }
         out.push(stmt);
     }
@@ -156,7 +187,7 @@ impl Boxes {
     }
 
     /// The statements for each number of boxes, where there are so many. A block of a cluster may have none: it loads what others read, too.
-    fn divide(&self, group: &[Stmt], env: &Env) -> Result<Vec<Stmt>> {
+    fn divide(&self, group: &[Stmt], env: &Env, maps: &mut Vec<TensorMap>) -> Result<Vec<Stmt>> {
         let (low, high) = simplify::bounds(&self.count, env).unwrap_or((0, self.all));
         let (low, high) = (low.clamp(0, self.all), high.clamp(0, self.all));
         let mut out = Vec::new();
@@ -167,7 +198,10 @@ impl Boxes {
                 (false, true) => Cond::lt(count - 1, self.count.clone()),
                 (false, false) => Cond::eq(self.count.clone(), count),
             };
-            let body = self.with(group, count, env)?;
+            let mut body = self.with(group, count, env, maps)?;
+            if low < high {
+                body.iter_mut().for_each(keep_loops_of_loads);
+            }
             if !body.is_empty() {
                 out.extend(guarded(cond, body));
             }
@@ -176,14 +210,14 @@ impl Boxes {
     }
 
     /// The statements for so many boxes.
-    fn with(&self, body: &[Stmt], count: i64, env: &Env) -> Result<Vec<Stmt>> {
-        let body = body.iter().map(|s| self.changed(s.clone(), count, env)).collect::<Result<Vec<_>>>()?;
+    fn with(&self, body: &[Stmt], count: i64, env: &Env, maps: &mut Vec<TensorMap>) -> Result<Vec<Stmt>> {
+        let body = body.iter().map(|s| self.changed(s.clone(), count, env, maps)).collect::<Result<Vec<_>>>()?;
         let known = &mut |i: &Index| self.known(i, count).map_or_else(|| i.clone(), |i| simplify::simplify(&i, env));
         Ok(visit::map_body(body.into_iter().flatten().collect(), known, &mut |e| e))
     }
 
     /// MMAs of so many columns, and loads of so many boxes; nothing where there are none.
-    fn changed(&self, mut stmt: Stmt, count: i64, env: &Env) -> Result<Option<Stmt>> {
+    fn changed(&self, mut stmt: Stmt, count: i64, env: &Env, maps: &mut Vec<TensorMap>) -> Result<Option<Stmt>> {
         let loads = |l: &For| rings::iterations(l).is_some_and(|n| simplify::simplify(&n, env) == self.count);
         match &mut stmt {
             Stmt::Call(call) if call.columns.is_some() => match count {
@@ -197,12 +231,15 @@ impl Boxes {
                 l.extent = Index::Int(count);
                 let inside = l.body.pop();
                 l.body = if let Some(Stmt::If(guard)) = inside { guard.body } else { Vec::new() };
+                if let Some(one) = joined(l, count, maps) {
+                    return Ok(Some(Stmt::Bulk(one)));
+                }
             }
             _ => {}
         }
         let had = !visit::children(&stmt).is_empty();
         for child in visit::children_mut(&mut stmt) {
-            let all = std::mem::take(child).into_iter().map(|s| self.changed(s, count, env));
+            let all = std::mem::take(child).into_iter().map(|s| self.changed(s, count, env, maps));
             *child = all.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         }
         let empty = had && visit::children(&stmt).iter().all(|c| c.is_empty());
@@ -226,6 +263,48 @@ impl Boxes {
             _ => None,
         }
     }
+}
+
+/// Keeps a loop that only loads a loop. Of several numbers of boxes a launch needs one, and its code comes from device memory: ptxas wrote 13 iterations
+/// out, 4 KB for each number of boxes.
+fn keep_loops_of_loads(stmt: &mut Stmt) {
+    if let Stmt::For(l) = stmt {
+        let mut loads = true;
+        visit::walk(&l.body, &mut |s| loads &= !matches!(s, Stmt::Call(_) | Stmt::Store(_)));
+        if loads {
+            l.notes.insert(Note::UnrollLimit, 1);
+        }
+    }
+}
+
+/// The boxes of a loop as one, by a tensor map with so many times as many rows, if they follow one another in the array and in shared memory.
+fn joined(l: &For, boxes: i64, maps: &mut Vec<TensorMap>) -> Option<BulkCopy> {
+    let [Stmt::Bulk(copy)] = l.body.as_slice() else { return None };
+    let map = maps.get(copy.map as usize)?;
+    let dim = copy.coordinates.iter().position(|i| i.mentions(l.var))?;
+    let step = |i: &Index| simplify::affine(i).coefficient(l.var);
+    let [place] = copy.indices.as_slice() else { return None };
+    let follow = step(&copy.coordinates[dim]) == map.tile[dim] && step(place) == map.tile.iter().product::<i64>();
+    let alone =
+        copy.coordinates[dim + 1..].iter().all(|i| !i.mentions(l.var)) && map.tile[..dim].iter().all(|n| *n == 1);
+    let rows = map.tile[dim].saturating_mul(boxes);
+    if !follow || !alone || rows > MOST_ROWS {
+        return None;
+    }
+    let mut joined = map.clone();
+    joined.tile[dim] = rows;
+    let number = maps.iter().position(|m| *m == joined).unwrap_or_else(|| {
+        maps.push(joined);
+        maps.len() - 1
+    });
+    let first: visit::Map = [(l.var, Index::Int(0))].into();
+    let begin = |indices: &[Index]| indices.iter().map(|i| visit::subst_index(i, &first)).collect();
+    Some(BulkCopy {
+        map: number as u32,
+        coordinates: begin(&copy.coordinates),
+        indices: begin(&copy.indices),
+        ..copy.clone()
+    })
 }
 
 fn narrow(call: &mut Call, count: i64) -> Result<()> {
