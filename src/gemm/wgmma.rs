@@ -354,12 +354,13 @@ impl Wgmma {
     }
 
     /// As many stages as k has use for, as leave room for C's own, and no more than so many. Where few fit beside C and a block
-    /// has one tile, C takes their place, so that more fit.
+    /// has one tile, C takes their place, so that more fit; and always for tiles that take boxes of rows in turn, of which fewer bytes are on their way at
+    /// fewer rows: 166x4096x4096 NT of f16 takes 15.3 us on an H200 in two tiles of 128 x 64 with eight stages, and 14.4 with nine.
     fn with_slots(self, spec: &GemmSpec, target: &Target, most: i64) -> Wgmma {
         let of = |stages: i64| Wgmma { stages, ..self };
         let most_of = |most: i64, fits: &dyn Fn(&i64) -> bool| (2..=most).rev().find(fits).unwrap_or(2);
         let beside = most_of(most, &|n| of(*n).shared_apart(spec) <= room(target));
-        let few = most.min(FEW_STAGES);
+        let few = if self.interleaved.is_some() { most } else { most.min(FEW_STAGES) };
         let stages = beside.max(most_of(few, &|n| of(*n).shared(spec) <= room(target)));
         // A persistent block that has a multiprocessor to itself loads the stages of its next tiles, too.
         let lone = self.persistent && self.takes_all_registers();
