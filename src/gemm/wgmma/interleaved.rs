@@ -121,7 +121,13 @@ impl Wgmma {
             if full > 0 && full < spec.m { self.compared_cycles(&GemmSpec { m: full, ..*spec }, target) } else { 0.0 };
         let last = GemmSpec { m: if rest > 0 && full > 0 { rest } else { spec.m }, ..*spec };
         let used = self.in_use(&last);
-        of_full + used.compared_cycles(&last, target) + used.missing_stages(&last, target)
+        let own = used.compared_cycles(&last, target) + used.missing_stages(&last, target);
+        if of_full > 0.0 {
+            // The blocks of the full groups have begun.
+            let begun = used.work(&last, target);
+            return of_full + own - begun.launch - begun.prologue;
+        }
+        own
     }
 
     /// Gives tiles and rows in them loops and dimensions of their own: `i0` and `in`.
@@ -205,7 +211,9 @@ mod tests {
         // Two full groups and a third of 512 rows, of which each tile has 128.
         let cycles = |m: i64| w.cycles_at(&at(m), &target);
         let last = Wgmma { block: [128, 128], ..w };
+        let begun = last.work(&at(512), &target);
         let last = last.compared_cycles(&at(512), &target) + last.missing_stages(&at(512), &target);
+        let last = last - begun.launch - begun.prologue;
         assert!((cycles(2560) - cycles(2048) - last).abs() < 0.02 * last, "{} {} {last}", cycles(2560), cycles(2048));
     }
 }

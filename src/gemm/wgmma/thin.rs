@@ -83,7 +83,8 @@ impl Wgmma {
         };
         let most = LEAST_STAGES + 2;
         // A sum of fewer stages is on its way as a whole.
-        let few = || ring(deep(LINES / 2), most, 2 * most).filter(|w| long == 1 && w.k_stages(spec) >= most);
+        let narrow = long == 1 && self.block[1 - self.swap_ab.rows()] <= WIDE;
+        let few = || ring(deep(LINES / 2), most, 2 * most).filter(|w| narrow && w.k_stages(spec) >= most);
         let ring = ring(deep(LINES), LEAST_STAGES + 1 - long, most).or_else(few)?;
         let of = |stages: i64| Wgmma { stages, ..ring };
         let stages = ring.stages.min(ring.k_stages(spec));

@@ -22,6 +22,8 @@ use crate::target::Target;
 
 /// Rows of a TMA box at most (CUDA Driver API, cuTensorMapEncodeTiled).
 const MOST_ROWS: i64 = 256;
+/// Tensor maps of a kernel up to which boxes get one of their own: of 128 bytes each, and a kernel has 4352 bytes of parameters (PTX ISA 8.0).
+const MOST_MAPS: usize = 24;
 
 /// Runs the pass.
 pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
@@ -265,14 +267,16 @@ impl Boxes {
     }
 }
 
-/// Keeps a loop that only loads a loop. Of several numbers of boxes a launch needs one, and its code comes from device memory: ptxas wrote 13 iterations
+/// Keeps a serial loop that only loads a loop. Of several numbers of boxes a launch needs one, and its code comes from device memory: ptxas wrote 13 iterations
 /// out, 4 KB for each number of boxes.
 fn keep_loops_of_loads(stmt: &mut Stmt) {
-    if let Stmt::For(l) = stmt {
+    if let Stmt::For(l) = stmt
+        && l.kind == LoopKind::Serial
+    {
         let mut loads = true;
         visit::walk(&l.body, &mut |s| loads &= !matches!(s, Stmt::Call(_) | Stmt::Store(_)));
         if loads {
-            l.notes.insert(Note::UnrollLimit, 1);
+            l.notes.entry(Note::UnrollLimit).or_insert(1);
         }
     }
 }
@@ -282,9 +286,15 @@ fn joined(l: &For, boxes: i64, maps: &mut Vec<TensorMap>) -> Option<BulkCopy> {
     let [Stmt::Bulk(copy)] = l.body.as_slice() else { return None };
     let map = maps.get(copy.map as usize)?;
     let dim = copy.coordinates.iter().position(|i| i.mentions(l.var))?;
-    let step = |i: &Index| simplify::affine(i).coefficient(l.var);
+    let first: visit::Map = [(l.var, Index::Int(0))].into();
+    // The index moves by so much from one box to the next, and by nothing else.
+    let moves = |i: &Index, step: i64| {
+        let sum = simplify::affine(i);
+        let alone = |(atom, _): &(Index, i64)| *atom == Index::Var(l.var) || !atom.mentions(l.var);
+        sum.coefficient(l.var) == step && sum.terms.iter().all(alone)
+    };
     let [place] = copy.indices.as_slice() else { return None };
-    let follow = step(&copy.coordinates[dim]) == map.tile[dim] && step(place) == map.tile.iter().product::<i64>();
+    let follow = moves(&copy.coordinates[dim], map.tile[dim]) && moves(place, map.tile.iter().product());
     let alone =
         copy.coordinates[dim + 1..].iter().all(|i| !i.mentions(l.var)) && map.tile[..dim].iter().all(|n| *n == 1);
     let rows = map.tile[dim].saturating_mul(boxes);
@@ -293,11 +303,14 @@ fn joined(l: &For, boxes: i64, maps: &mut Vec<TensorMap>) -> Option<BulkCopy> {
     }
     let mut joined = map.clone();
     joined.tile[dim] = rows;
-    let number = maps.iter().position(|m| *m == joined).unwrap_or_else(|| {
-        maps.push(joined);
-        maps.len() - 1
-    });
-    let first: visit::Map = [(l.var, Index::Int(0))].into();
+    let number = match maps.iter().position(|m| *m == joined) {
+        Some(known) => known,
+        None if maps.len() >= MOST_MAPS => return None,
+        None => {
+            maps.push(joined);
+            maps.len() - 1
+        }
+    };
     let begin = |indices: &[Index]| indices.iter().map(|i| visit::subst_index(i, &first)).collect();
     Some(BulkCopy {
         map: number as u32,
@@ -323,4 +336,57 @@ fn narrow(call: &mut Call, count: i64) -> Result<()> {
     }
     (call.row, call.columns) = (narrower.name.clone(), None);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::{Slot, Var, Way};
+
+    /// A loop over boxes of 8 rows of 64 elements with these coordinates and places.
+    fn boxes(row: Index, place: Index) -> For {
+        let full = Slot { barrier: 0, index: Index::Int(0) };
+        let copy = BulkCopy {
+            global: BufferId(0),
+            map: 0,
+            coordinates: vec![row, Index::Int(128)],
+            shared: BufferId(1),
+            indices: vec![place],
+            way: Way::Load { full, multicast: None },
+        };
+        For::new(Var(0), 4, LoopKind::Unrolled, vec![Stmt::Bulk(copy)])
+    }
+
+    fn map() -> TensorMap {
+        TensorMap {
+            buffer: BufferId(0),
+            extents: vec![96, 256],
+            strides: vec![256, 1],
+            tile: vec![8, 64],
+            swizzle: 128,
+            promotion: 128,
+            dynamic: None,
+        }
+    }
+
+    #[test]
+    fn boxes_that_follow_one_another_are_one() {
+        let (b, from) = (Index::Var(Var(0)), 4096);
+        let mut maps = vec![map()];
+        let follow = boxes(b.clone() * 8 + 32, b.clone() * 512 + from);
+        let one = joined(&follow, 3, &mut maps).unwrap();
+        assert_eq!((one.map, maps.len(), maps[1].tile.clone()), (1, 2, vec![24, 64]));
+        assert_eq!((one.coordinates, one.indices), (vec![Index::Int(32), Index::Int(128)], vec![Index::Int(from)]));
+        assert_eq!(joined(&follow, 3, &mut maps).unwrap().map, 1);
+        // Every other box, boxes with gaps in the stage, what moves otherwise, and more rows than a box has.
+        let apart = boxes(b.clone() * 16, b.clone() * 512);
+        let gaps = boxes(b.clone() * 8, b.clone() * 1024);
+        let otherwise = boxes(b.clone() * 8 + b.clone().floordiv(2) * 16, b.clone() * 512);
+        for other in [apart, gaps, otherwise] {
+            assert_eq!(joined(&other, 3, &mut maps), None);
+        }
+        assert_eq!(joined(&follow, 33, &mut maps), None);
+        let mut full = vec![map(); MOST_MAPS];
+        assert_eq!(joined(&follow, 3, &mut full), None);
+    }
 }
