@@ -446,6 +446,13 @@ pub struct Journal {
     record: Record,
 }
 
+impl Drop for Journal {
+    /// Gives the lock back. Closing the file does not while a process that is being started has a copy of it.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 impl Journal {
     /// Opens a record to continue it, or begins one; says what was repaired and what differs.
     ///
