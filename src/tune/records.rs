@@ -626,6 +626,18 @@ mod tests {
         }
     }
 
+    /// A process between fork and exec has a copy of the file, and with it of the lock.
+    #[test]
+    fn a_record_is_free_when_its_journal_is_dropped() {
+        let (whole, file) = (record(1, &[(32, 2.0)]), Temporary::new());
+        let (journal, _) = Journal::open(&file.0, &whole.header).unwrap();
+        let copy = journal.file.try_clone().unwrap();
+        assert_eq!(Journal::open(&file.0, &whole.header).unwrap_err().code(), Code::TuneRecord);
+        drop(journal);
+        Journal::open(&file.0, &whole.header).unwrap();
+        drop(copy);
+    }
+
     #[test]
     fn records_merge_into_the_same_bytes_in_any_order() {
         let parts = [record(1, &[(32, 2.0), (64, 1.5)]), record(2, &[(64, 1.7), (128, 1.6)]), record(3, &[(32, 1.0)])];

@@ -67,8 +67,8 @@ impl Wgmma {
     /// The same tiles with stages of several lines of each row, where operands run along k: what is next to each other in device memory is asked for
     /// together. 64 rows have [`LINES`] lines and a ring that fills shared memory, or half as many lines where fewer than four stages of that fit: 48x4096x4096
     /// NT of f16 takes 10.65 us on an H200 with seven stages of two lines, 10.80 with 15 of one, and 112x4096x4096 12.3 with four of two lines, 12.1
-    /// with eight of one. 128 rows have half as many lines and leave room for a second block. So many elements
-    /// of bytes exceed the side of a TMA box.
+    /// with eight of one. 128 rows have half as many lines and leave room for a second block. Four lines
+    /// of bytes have more elements than the side of a TMA box.
     fn with_deep_stages(&self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
         let long = self.block[self.swap_ab.rows()] / ROWS;
         let along_k = Operand::BOTH.into_iter().all(|operand| self.tile_along_k(spec, operand));

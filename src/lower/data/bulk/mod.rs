@@ -27,8 +27,8 @@ use boxes::{Along, CopyBox, Nest, Refusal};
 
 /// What a box begins at a multiple of in shared memory, in bytes (PTX ISA, cp.async.bulk.tensor).
 const ALIGN: i64 = 128;
-/// What a box begins at a multiple of in a row of its array, in bytes. A H200 answers another coordinate with an illegal instruction.
-pub const ROW_ALIGN: i64 = 16;
+/// What a box begins at a multiple of in a row of its array, in bytes. An H200 answers another coordinate with an illegal instruction.
+const ROW_ALIGN: i64 = 16;
 /// Boxes that are stored one after the other up to which they are written out: a thread waits for nothing in between.
 const WRITTEN_OUT: i64 = 4;
 /// Boxes of which those beyond a dynamic size are left out up to which they are written out.
