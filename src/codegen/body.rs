@@ -141,6 +141,9 @@ fn declare<'c>(b: &Builder<'c, '_>, kernel: &LoweredKernel, entry: &str) -> Func
     for at in kernel.func.params.len()..kernel.func.params.len() + kernel.maps.len() {
         b.by_value(function, at as u32, MAP_BYTES, MAP_ALIGN);
     }
+    if !kernel.func.sizes.is_empty() {
+        b.without_tables(function);
+    }
     let written = visit::writes(&kernel.func.body);
     for (i, id) in kernel.func.params.iter().enumerate() {
         let at = i as u32;
@@ -207,11 +210,7 @@ impl<'c> Body<'c, '_, '_> {
         }
     }
 
-    pub(super) fn stmts(&mut self, body: &[Stmt]) -> Result<()> {
-        body.iter().try_for_each(|s| self.stmt(s))
-    }
-
-    fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
+    pub(super) fn stmt(&mut self, stmt: &Stmt) -> Result<()> {
         self.on_line_of(stmt, |body| body.emit(stmt))
     }
 
@@ -331,7 +330,7 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// A condition in the program's words, with the numbers of the loops that are written out.
-    fn words(&self, cond: &Cond) -> String {
+    pub(super) fn words(&self, cond: &Cond) -> String {
         let numbers = self.unrolled.iter().filter(|(_, index)| index.as_int().is_some());
         let numbers: visit::Map = numbers.map(|(v, index)| (*v, index.clone())).collect();
         print::cond(self.func, &visit::subst_cond(cond, &numbers))

@@ -471,6 +471,12 @@ impl<'c, 'm> Builder<'c, 'm> {
         function.add_attribute(AttributeLoc::Param(parameter), self.context.create_enum_attribute(kind, value));
     }
 
+    /// Keeps tables of addresses out of a function: a block would wait for the table before it jumps.
+    pub fn without_tables(&self, function: FunctionValue<'c>) {
+        let attribute = self.context.create_string_attribute("no-jump-tables", "true");
+        function.add_attribute(AttributeLoc::Function, attribute);
+    }
+
     /// Makes a parameter one of so many bytes that are in the parameters themselves.
     pub fn by_value(&self, function: FunctionValue<'c>, parameter: u32, bytes: u32, align: u32) {
         let kind = inkwell::attributes::Attribute::get_named_enum_kind_id("byval");

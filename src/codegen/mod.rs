@@ -10,6 +10,7 @@ mod body;
 mod builder;
 mod bulk;
 mod cast;
+mod choice;
 mod copy;
 mod counters;
 mod describe;

@@ -258,6 +258,46 @@ fn tiles_that_take_boxes_of_rows_in_turn_are_right_for_every_number_of_rows() {
     assert_eq!([1, 16, 17, 96].map(blocks), [2, 2, 4, 4]);
 }
 
+/// Each number of boxes has a ring of its own, of as many stages as the bytes of the ring for all boxes have room for.
+#[test]
+fn fewer_boxes_have_more_stages() {
+    let long = |terms: i64| TURNS.replace("192", &terms.to_string()).replace("stages=3", "stages=4");
+    let rings = |schedule: &Schedule| {
+        let kernel = lower::lower(&schedule.scheduled().unwrap(), &schedule.target).unwrap().kernels.remove(0);
+        let slots: Vec<u32> = kernel.func.mbarriers.iter().map(|array| array.slots).collect();
+        let stages = |b: &warploom::ir::Buffer| Some((b.name.clone(), b.elements()?));
+        let of_ring = |(name, _): &(String, i64)| name.starts_with("B_s");
+        let of_b = kernel.func.buffers.iter().filter_map(stages).filter(of_ring).map(|(_, elements)| elements / 4096);
+        (slots, of_b.collect::<Vec<_>>(), kernel.shared_bytes)
+    };
+    // Stages of 14 KiB with three boxes, of 10 with one, and room for several blocks.
+    let alone = schedule(&long(512));
+    assert_eq!(rings(&alone), (vec![5], vec![4, 5], 4 * 14336 + 5 * 8));
+    right(&alone, &[1, 16, 17, 33, 64, 96]);
+    // No more than all of the sum.
+    assert_eq!(rings(&schedule(&long(320))).1, [4, 5]);
+    assert_eq!(rings(&schedule(&long(256))).1, [4]);
+    // A ring that fills shared memory grows up to its end: 227 KiB.
+    let full = schedule(&long(2048).replace("stages=4", "stages=15"));
+    let (slots, stages, bytes) = rings(&full);
+    let filled = bytes <= 232_448 && bytes > 226 << 10;
+    assert!(slots == [22] && stages == [15, 22, 18] && filled, "{slots:?} {stages:?} {bytes}");
+    right(&full, &[1, 33, 96]);
+    // A producer, blocks of a cluster that share B, of which one has a box more, and stages of two lines.
+    let loading = |text: String| schedule(&format!("{text}specialize A_s B_s -> load warps=1\n"));
+    let shared = |text: String| {
+        text.replace("reorder ib j0 jw", "split ib ? 2 -> ib ic\nreorder ib j0 ic jw")
+            .replace("bind jw warpgroup", "bind jw warpgroup\nbind ic cluster")
+            .replace("copy_with B_s tma", "copy_with B_s tma multicast=ic")
+    };
+    let two_lines = |text: String| text.replace("split k ? 4 16", "split k ? 8 16");
+    let two_lines = schedule(&two_lines(long(1024)));
+    for (ring, wanted) in [(loading(long(512)), [4, 5]), (loading(shared(long(512))), [4, 5]), (two_lines, [8, 10])] {
+        assert_eq!(rings(&ring).1, wanted, "{ring}");
+        right(&ring, &[1, 16, 17, 32, 33, 48, 64, 80, 95]);
+    }
+}
+
 /// Three groups of 96 rows, each of two tiles that take boxes of 16 rows in turn; `columns` of C and `terms` of k.
 fn groups(columns: i64, terms: i64) -> String {
     let text = TURNS.replace("1..=96", "1..=288").replace("i=96", "i=288").replace("j 128", &format!("j {columns}"));
@@ -270,7 +310,7 @@ fn groups(columns: i64, terms: i64) -> String {
     ["i", "out_i", "A_pad_0"].into_iter().fold(text, in_groups)
 }
 
-/// All groups but the last one have whole tiles at every M, and that one has boxes of equally many rows.
+/// All groups have equally many rows at every M, and their tiles boxes of equally many rows.
 #[test]
 fn groups_of_rows_are_right_for_every_number_of_rows() {
     let alone = schedule(&groups(128, 192));
@@ -287,7 +327,14 @@ fn groups_of_rows_are_right_for_every_number_of_rows() {
         .replace("reverse_compute_at C_f jw", "reverse_compute_at C_f ep")
         .replace("reverse_compute_at C_s jw", "reverse_compute_at C_s ep")
         .replace("copy_with C_s tma", "copy_with C_s tma; pipeline ep stages=2");
-    right(&schedule(&format!("{walked}specialize A_s B_s -> load warps=1\n")), &[97, 230, 288]);
+    let walked = schedule(&format!("{walked}specialize A_s B_s -> load warps=1\n"));
+    right(&walked, &[96, 97, 130, 193, 230, 288]);
+    // Turns of 32 rows are divided evenly: 193 rows are three groups of at most three turns, 130 two.
+    let kernel = lower::lower(&walked.scheduled().unwrap(), &walked.target).unwrap().kernels.remove(0);
+    let size = kernel.func.sizes[0].var;
+    let turns = kernel.derived.iter().find(|d| kernel.func.var_name(d.var) == "turns").unwrap();
+    let at = |m: i64| turns.value.eval(&|v| (v == size).then_some(m));
+    assert_eq!([1, 96, 97, 130, 192, 193, 288].map(at), [1, 3, 2, 3, 3, 3, 3].map(Some));
 }
 
 /// Where the largest size has more tiles than multiprocessors, blocks stay and walk the tiles that the launch's size has.

@@ -44,11 +44,12 @@ pub fn signalled(body: &[Stmt]) -> Vec<Slot> {
     out
 }
 
-/// Whether the cluster meets behind all of it.
+/// Whether the cluster meets behind all of it: in a list, or where a condition chooses between lists, in each of them.
 pub fn meet_last(body: &[Stmt]) -> bool {
     let meets = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::Cluster | SyncKind::ClusterRelaxed, .. }));
-    let reached = body.iter().rposition(|s| reach(std::slice::from_ref(s)));
-    body.iter().rposition(meets) > reached
+    let behind = body.iter().rposition(meets).map_or(0, |at| at + 1);
+    let mut reaching = body[behind..].iter().filter(|s| reach(std::slice::from_ref(s)));
+    reaching.all(|s| matches!(s, Stmt::If(i) if meet_last(&i.body)))
 }
 
 /// Whether each block waits for all of it: for every phase of each mbarrier that others arrive at, or load for.

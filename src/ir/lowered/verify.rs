@@ -39,6 +39,24 @@ fn touches(body: &[Stmt]) -> bool {
     found
 }
 
+fn is_wait(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Sync(Sync { kind: SyncKind::GridWait, .. }))
+}
+
+/// The waits of PDL, if each memory access of a list is behind one: in the list, or in the conditions that all accesses are under.
+fn waits_first(body: &[Stmt]) -> Option<usize> {
+    let mut waits = 0;
+    for stmt in body {
+        match stmt {
+            s if is_wait(s) => return Some(waits + 1),
+            Stmt::If(i) if touches(&i.body) => waits += waits_first(&i.body)?,
+            s if touches(std::slice::from_ref(s)) => return None,
+            _ => {}
+        }
+    }
+    (waits > 0).then_some(waits)
+}
+
 struct Check<'a> {
     kernel: &'a LoweredKernel,
     /// Buffers that the kernel writes.
@@ -101,17 +119,19 @@ impl Check<'_> {
         if all == first { Ok(()) } else { Err(self.broken("a relaxed cluster barrier has memory accesses before it")) }
     }
 
-    /// A kernel with PDL has one wait, by all threads: before its first memory access, or, if it is concurrent, at its end. The kernel before a
+    /// A kernel with PDL has one wait, by all threads: before its first memory access, which may be where a condition chooses between lists, or, if it is
+    /// concurrent, at its end. The kernel before a
     /// concurrent kernel releases it after its own wait.
     fn waits(&self) -> Result<()> {
-        let is_wait = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridWait, .. }));
         let is_release = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridRelease, .. }));
         let (kernel, body, mut all) = (self.kernel, &self.kernel.func.body, 0);
         visit::walk(body, &mut |s| all += usize::from(is_wait(s)));
         let at = body.iter().position(is_wait);
-        let in_place = |n: usize| if kernel.concurrent { n + 1 == body.len() } else { !touches(&body[..n]) };
-        match (kernel.grid_dependency.is_some(), all, at.filter(|n| in_place(*n))) {
-            (false, 0, _) | (true, 1, Some(_)) => {}
+        let last = at.is_some_and(|n| n + 1 == body.len()).then_some(1);
+        let in_place = if kernel.concurrent { last } else { waits_first(body) };
+        match (kernel.grid_dependency.is_some(), all, in_place) {
+            (false, 0, _) => {}
+            (true, all, Some(waits)) if all == waits => {}
             _ if kernel.concurrent => {
                 return Err(self.broken("a concurrent kernel does not wait at its end"));
             }

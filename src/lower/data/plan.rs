@@ -16,7 +16,7 @@ use crate::target::Target;
 /// Alignment of every shared buffer in bytes, at least: a vector access of the widest kind, and a row of all banks.
 const ALIGN: u64 = 128;
 /// Bytes of an mbarrier, and what its address is a multiple of.
-const MBARRIER: u64 = 8;
+pub const MBARRIER: u64 = 8;
 
 struct Placed {
     id: BufferId,
@@ -58,12 +58,8 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
         p.offset = first_gap(&placed, &p);
         placed.push(p);
     }
-    let mut total = placed.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0);
-    for array in &mut kernel.func.mbarriers {
-        let offset = total.next_multiple_of(MBARRIER);
-        array.offset = u32::try_from(offset).ok();
-        total = offset + u64::from(array.slots) * MBARRIER;
-    }
+    let total = placed.iter().map(|p| p.offset + p.bytes).max().unwrap_or(0);
+    let total = place_mbarriers(&mut kernel.func, total);
     kernel.shared_bytes = u32::try_from(total).map_err(|_| {
         let message = format!("kernel {} needs {total} bytes of shared memory a block", kernel.func.name);
         let error = Error::input(Code::LowerShared, message);
@@ -77,6 +73,17 @@ pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
         kernel.func.buffer_mut(p.id).align = p.align as u32;
     }
     Ok(())
+}
+
+/// Gives mbarriers offsets behind so many bytes of buffers; returns where they end.
+pub fn place_mbarriers(func: &mut Func, buffers: u64) -> u64 {
+    let mut total = buffers;
+    for array in &mut func.mbarriers {
+        let offset = total.next_multiple_of(MBARRIER);
+        array.offset = u32::try_from(offset).ok();
+        total = offset + u64::from(array.slots) * MBARRIER;
+    }
+    total
 }
 
 /// The lowest aligned offset at which no buffer in use at the same time lies.

@@ -1,24 +1,34 @@
-//! Loops over MMAs of warpgroups of which not all columns are used become one for each number of columns that may be.
+//! MMAs of warpgroups of which not all columns are used become some for each number of columns that may be.
 //!
-//! The rows of operand B beyond a dynamic size are not loaded ([`Columns`]). How many TMA boxes hold rows below the size decides between loops with
-//! fewer loads and instructions of fewer columns; the branch is the same for all threads of the block, and outside of the loop. Branches around the
-//! MMAs of each stage took 1.5 us more of 12.2 for f16 125x4096x4096 on an H200. The accumulators of a smaller instruction are the first ones of
-//! a larger.
+//! The rows of operand B beyond a dynamic size are not loaded ([`Columns`]). How many TMA boxes hold rows below the size decides between versions of all
+//! statements from the first load on, with fewer loads, instructions of fewer columns, and epilogues of as many rows. The branch is the same for all threads
+//! of the block. Branches around the MMAs of each stage took 1.5 us more of 12.2 for f16 125x4096x4096 on an H200, and branches around parts of the
+//! epilogue up to 0.3: the code behind each is fetched from device memory. The accumulators of a smaller instruction are the first ones of a larger.
 //!
-//! Boxes that follow one another in the array and in shared memory become one, by a tensor map of its own for each number of rows.
+//! - Boxes that follow one another in the array and in shared memory become one, by a tensor map of its own for each number of rows.
+//! - Each version has a ring of as many stages as there is room for (`depth`).
+//! - Loops behind the MMAs leave out what has no value (`undefined`).
+//! - Groups of rows that blocks walk have equally many rows (`groups`).
+
+mod depth;
+mod groups;
+mod undefined;
 
 use crate::error::{Code, Result};
 use crate::intrin::{self, Row};
+use crate::ir::lowered::threads::LANES;
 use crate::ir::lowered::{LoweredKernel, TensorMap};
 use crate::ir::simplify::{self, Env};
 use crate::ir::{
-    BufferId, BulkCopy, Call, Columns, Cond, Expr, For, Func, Held, Index, Literal, LoopKind, Note, Stmt, Store, Sync,
-    SyncKind, visit,
+    Axis, BufferId, BulkCopy, Call, Columns, Elect, Expr, For, Func, Held, Index, Literal, LoopKind, Note, Stmt, Store,
+    Sync, SyncKind, Var, Way, visit,
 };
 use crate::lower::bug;
+use crate::lower::data::bulk::is_load;
 use crate::lower::map::blocks::guarded;
 use crate::lower::sync::rings;
 use crate::target::Target;
+use depth::{Group, Ring, among};
 
 /// Rows of a TMA box at most (CUDA Driver API, cuTensorMapEncodeTiled).
 const MOST_ROWS: i64 = 256;
@@ -26,43 +36,70 @@ const MOST_ROWS: i64 = 256;
 const MOST_MAPS: usize = 24;
 
 /// Runs the pass.
-pub fn run(kernel: &mut LoweredKernel, _: &Target) -> Result<()> {
+pub fn run(kernel: &mut LoweredKernel, target: &Target) -> Result<()> {
+    groups::divide(kernel);
     let env = kernel.env();
     let body = std::mem::take(&mut kernel.func.body);
-    let body = with_sums(body, &mut kernel.func);
+    let mut body = with_sums(body, &mut kernel.func);
     let known = kernel.maps.len();
-    kernel.func.body = list(body, &env, &mut kernel.maps)?;
-    let added = (known..kernel.maps.len()).map(|map| map as u32);
-    let of_array = |map: &u32| (kernel.maps[*map as usize].buffer, *map);
-    prefetched(&mut kernel.func.body, &kernel.maps, &added.map(|map| of_array(&map)).collect::<Vec<_>>());
+    let mut groups = Vec::new();
+    let found = &mut |boxes: &Boxes, body: Vec<Stmt>, env: &Env| {
+        groups.push(Group { boxes: boxes.clone(), body, env: env.clone() });
+        Ok(Vec::new())
+    };
+    let thread = kernel.launch.iter().find(|l| l.axis == Axis::ThreadX).map(|l| l.var);
+    Lists { thread, each: found }.list(body.clone(), &env)?;
+    if groups.is_empty() {
+        kernel.func.body = body;
+        return Ok(());
+    }
+    undefined::sums_below(&mut body, &kernel.func);
+    let ring = Ring::of(kernel, &body, &groups, target);
+    let sizes: Vec<Var> = kernel.func.sizes.iter().map(|s| s.var).collect();
+    let (maps, func) = (&mut kernel.maps, &kernel.func);
+    let of_others = |rest: &[Stmt]| undefined::written_elsewhere(&body, rest);
+    let each = &mut |boxes: &Boxes, rest: Vec<Stmt>, env: &Env| {
+        let mut versions = boxes.divide(&rest, env, maps, (ring.as_ref(), &of_others(&rest), &sizes))?;
+        for version in &mut versions {
+            if let Stmt::If(version) = version {
+                prefetch(&mut version.body, known, func);
+            }
+        }
+        Ok(versions)
+    };
+    let body = Lists { thread, each }.list(body.clone(), &env)?;
+    kernel.func.body = body;
     Ok(())
 }
 
-/// Prefetches tensor maps behind those of the first copies, if one of these is of the same array.
-fn prefetched(body: &mut Vec<Stmt>, maps: &[TensorMap], added: &[(BufferId, u32)]) {
-    let prefetches = |s: &Stmt| match s {
-        Stmt::Sync(Sync { kind: SyncKind::PrefetchMap { map }, reason }) => Some((*map, reason.clone())),
-        _ => None,
+/// Prefetches the tensor maps from `known` on that loads of some statements have, before they wait for the kernels before this one.
+fn prefetch(body: &mut Vec<Stmt>, known: usize, func: &Func) {
+    let mut found: Vec<(u32, u32, BufferId)> = Vec::new();
+    visit::walk(body, &mut |s| {
+        let Stmt::Elect(e) = s else { return };
+        visit::walk(&e.body, &mut |s| {
+            if let Stmt::Bulk(BulkCopy { map, global, way: Way::Load { .. }, .. }) = s
+                && *map as usize >= known
+                && found.iter().all(|(_, other, _)| other != map)
+            {
+                found.push((e.warps, *map, *global));
+            }
+        });
+    });
+    let Some((warps, ..)) = found.first().copied() else { return };
+    let one = |(_, map, global): &(u32, u32, BufferId)| {
+        let reason = format!("the first copy of {} waits less for its tensor map", func.buffer(*global).name);
+        Stmt::Sync(SyncKind::PrefetchMap { map: *map }.because(reason))
     };
-    if let Some(last) = body.iter().rposition(|s| prefetches(s).is_some()) {
-        let known: Vec<_> = body.iter().filter_map(prefetches).collect();
-        let beside = |(buffer, map): &(BufferId, u32)| {
-            let of_array = |(known, _): &&(u32, _)| maps.get(*known as usize).is_some_and(|m| m.buffer == *buffer);
-            let reason = known.iter().find(of_array)?.1.clone();
-            Some(Stmt::Sync(Sync { kind: SyncKind::PrefetchMap { map: *map }, reason }))
-        };
-        let more: Vec<Stmt> = added.iter().filter_map(beside).collect();
-        body.splice(last + 1..last + 1, more);
-    }
-    for stmt in body {
-        visit::children_mut(stmt).into_iter().for_each(|child| prefetched(child, maps, added));
-    }
+    let releases = |s: &&Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridRelease, .. }));
+    let at = body.iter().take_while(releases).count();
+    body.insert(at, Stmt::Elect(Elect { warps, body: found.iter().map(one).collect() }));
 }
 
 /// The accumulators of MMAs of which not all columns are used.
-fn sums(stmt: &Stmt) -> Vec<BufferId> {
+fn sums(body: &[Stmt]) -> Vec<BufferId> {
     let mut found = Vec::new();
-    visit::walk(std::slice::from_ref(stmt), &mut |s| {
+    visit::walk(body, &mut |s| {
         if let Stmt::Call(call) = s
             && call.columns.is_some()
         {
@@ -82,10 +119,10 @@ fn with_sums(body: Vec<Stmt>, func: &mut Func) -> Vec<Stmt> {
         if let Stmt::Role(role) = &mut stmt {
             role.body = with_sums(std::mem::take(&mut role.body), func);
         } else {
-            for sum in sums(&stmt) {
+            for sum in sums(std::slice::from_ref(&stmt)) {
                 if !given.contains(&sum) {
                     // The fence orders the registers before the MMAs.
-                    let at = out.len() - usize::from(out.last().is_some_and(|s| is_sync(s, false)));
+                    let at = out.len() - usize::from(out.last().is_some_and(is_fence));
                     out.insert(at, undefined(func, sum));
                     given.push(sum);
                 }
@@ -105,56 +142,77 @@ fn undefined(func: &mut Func, sum: BufferId) -> Stmt {
     Stmt::For(For::new(var, elements, LoopKind::Unrolled, vec![Stmt::Store(store)]))
 }
 
-fn list(body: Vec<Stmt>, env: &Env, maps: &mut Vec<TensorMap>) -> Result<Vec<Stmt>> {
-    let mut out: Vec<Stmt> = Vec::with_capacity(body.len());
-    let mut rest = body.into_iter().peekable();
-    while let Some(mut stmt) = rest.next() {
-        let mut inner = env.clone();
-        if let Stmt::For(l) = &stmt {
-            inner.bind_loop(l.var, &l.extent);
-        }
-        if let Some(boxes) = Boxes::of(&stmt, env).filter(|boxes| boxes.are_outside(&stmt)) {
-            // The fence before a group, its commit and the wait after it: ptxas closes a group where branches meet (C7519).
-            let mut group: Vec<Stmt> = out.pop_if(|s| is_sync(s, false)).into_iter().chain([stmt]).collect();
-            while let Some(next) = rest.next_if(|s| is_sync(s, true)) {
-                group.push(next);
-            }
-            out.extend(boxes.divide(&group, env, maps)?);
-            continue;
-        }
-        for child in visit::children_mut(&mut stmt) {
-            *child = list(std::mem::take(child), &inner, maps)?;
-        }
-        out.push(stmt);
-    }
-    Ok(out)
+/// What becomes of the statements from the first that has boxes to the end of its list.
+type Each<'a> = dyn FnMut(&Boxes, Vec<Stmt>, &Env) -> Result<Vec<Stmt>> + 'a;
+
+/// The lists of statements of which not all columns are used.
+struct Lists<'a> {
+    /// The number of a thread.
+    thread: Option<Var>,
+    each: &'a mut Each<'a>,
 }
 
-/// Whether a statement is the fence before MMAs, or the commit or the wait after them.
-fn is_sync(stmt: &Stmt, after: bool) -> bool {
-    match stmt {
-        Stmt::Sync(Sync { kind: SyncKind::ProductFence, .. }) => !after,
-        Stmt::Sync(Sync { kind: SyncKind::ProductCommit | SyncKind::ProductWait { .. }, .. }) => after,
-        _ => false,
+impl Lists<'_> {
+    fn list(&mut self, mut body: Vec<Stmt>, env: &Env) -> Result<Vec<Stmt>> {
+        let known = |s: &Stmt| Boxes::of(std::slice::from_ref(s), env).is_some_and(|boxes| boxes.are_outside(s));
+        let first = body.iter().position(known);
+        let rest = first.and_then(|at| {
+            let boxes = Boxes::of(&body[at..], env).filter(|b| body[at..].iter().all(|s| b.are_outside(s)))?;
+            // With the fence before a group of MMAs: ptxas closes a group where branches meet (C7519). And with the waits at the start of the kernel: the
+            // code behind the branch is fetched meanwhile.
+            let before = body[..at].iter().rev().take_while(|s| is_start(s)).count();
+            Some((at - before, boxes))
+        });
+        let rest = rest.map(|(at, boxes)| (body.split_off(at), boxes));
+        if let Some((rest, boxes)) = rest {
+            body.extend((self.each)(&boxes, rest, env)?);
+        }
+        for stmt in &mut body {
+            let mut inner = env.clone();
+            match &*stmt {
+                Stmt::For(l) => inner.bind_loop(l.var, &l.extent),
+                Stmt::Role(role) => {
+                    let threads = i64::from(role.warps) * LANES;
+                    self.thread.into_iter().for_each(|thread| inner.bind(thread, 0, threads - 1));
+                }
+                _ => {}
+            }
+            for child in visit::children_mut(stmt) {
+                *child = self.list(std::mem::take(child), &inner)?;
+            }
+        }
+        Ok(body)
     }
+}
+
+/// Whether a statement is the fence before MMAs, or orders the kernel behind those before it.
+fn is_start(stmt: &Stmt) -> bool {
+    is_fence(stmt) || matches!(stmt, Stmt::Sync(Sync { kind: SyncKind::GridWait | SyncKind::GridRelease, .. }))
+}
+
+/// Whether a statement is the fence before MMAs.
+fn is_fence(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Sync(Sync { kind: SyncKind::ProductFence, .. }))
 }
 
 /// The boxes of operand B that hold rows below the size.
-struct Boxes {
+#[derive(Debug, Clone)]
+pub struct Boxes {
     /// How many: all where the whole tile is inside of the array, none where it is beyond it.
-    count: Index,
+    pub count: Index,
     /// Rows of one.
     rows: i64,
     /// All of them.
-    all: i64,
+    pub all: i64,
 }
 
 impl Boxes {
-    /// Those of the MMAs in a statement, or of the loads in a loop of a producer, if they are the same for all.
-    fn of(stmt: &Stmt, env: &Env) -> Option<Boxes> {
+    /// Those of the MMAs of some statements, or of the loads in a loop of a producer, if they are the same for all.
+    fn of(body: &[Stmt], env: &Env) -> Option<Boxes> {
         let (mut found, mut same): (Option<(Columns, i64)>, bool) = (None, true);
-        let (mut loads, mut alike): (Option<(Index, i64)>, bool) = (None, matches!(stmt, Stmt::For(_)));
-        visit::walk(std::slice::from_ref(stmt), &mut |s| match s {
+        let alone = matches!(body, [Stmt::For(_)]) || matches!(body, [only] if is_load(only));
+        let (mut loads, mut alike): (Option<(Index, i64)>, bool) = (None, alone);
+        visit::walk(body, &mut |s| match s {
             Stmt::Call(Call { row, columns: Some(columns), .. }) => {
                 let own = (columns.clone(), intrin::find(row).map_or(0, Row::columns));
                 same &= found.get_or_insert_with(|| own.clone()) == &own;
@@ -188,20 +246,40 @@ impl Boxes {
         decided
     }
 
-    /// The statements for each number of boxes, where there are so many. A block of a cluster may have none: it loads what others read, too.
-    fn divide(&self, group: &[Stmt], env: &Env, maps: &mut Vec<TensorMap>) -> Result<Vec<Stmt>> {
+    /// How many there are at least and at most.
+    pub fn range(&self, env: &Env) -> (i64, i64) {
         let (low, high) = simplify::bounds(&self.count, env).unwrap_or((0, self.all));
-        let (low, high) = (low.clamp(0, self.all), high.clamp(0, self.all));
+        (low.clamp(0, self.all), high.clamp(0, self.all))
+    }
+
+    /// The statements for each number of boxes, where there are so many. A block of a cluster may have none: it loads what others read, too.
+    fn divide(
+        &self,
+        group: &[Stmt],
+        env: &Env,
+        maps: &mut Vec<TensorMap>,
+        (ring, elsewhere, sizes): (Option<&Ring>, &[BufferId], &[Var]),
+    ) -> Result<Vec<Stmt>> {
+        let (low, high) = self.range(env);
+        let ring = ring.filter(|ring| ring.is_of(group));
+        let cases = match ring {
+            Some(ring) => ring.cases((low, high)),
+            None => (low..=high).map(|n| (among(&self.count, n, low..=high), n, n)).collect(),
+        };
         let mut out = Vec::new();
-        for count in low..=high {
-            let cond = match (count == low, count == high) {
-                (true, true) => Cond::TRUE,
-                (true, false) => Cond::lt(self.count.clone(), count + 1),
-                (false, true) => Cond::lt(count - 1, self.count.clone()),
-                (false, false) => Cond::eq(self.count.clone(), count),
-            };
+        for (cond, count, of_ring) in cases {
             let mut body = self.with(group, count, env, maps)?;
+            if let Some(ring) = ring {
+                let lost = || bug(Code::LowerFragments, "the stages of a ring have no place");
+                body = ring.at(of_ring, body, env).ok_or_else(lost)?;
+            }
             if low < high {
+                body = undefined::left_out(
+                    body,
+                    (&sums(group), elsewhere),
+                    (maps, sizes),
+                    &self.env_of(count, env, sizes),
+                );
                 body.iter_mut().for_each(keep_loops_of_loads);
             }
             if !body.is_empty() {
@@ -211,6 +289,19 @@ impl Boxes {
         Ok(out)
     }
 
+    /// The ranges of indices where there are so many: the values of the dynamic size that alone decides it.
+    fn env_of(&self, count: i64, env: &Env, sizes: &[Var]) -> Env {
+        let mut inner = env.clone();
+        let size = sizes.iter().find(|size| self.count.mentions(**size));
+        if let Some((size, (low, high))) = size.and_then(|size| Some((*size, env.range(*size)?))) {
+            let so_many = |m: &i64| self.count.eval(&|v| (v == size).then_some(*m)) == Some(count);
+            if let (Some(low), Some(high)) = ((low..=high).find(so_many), (low..=high).rev().find(so_many)) {
+                inner.bind(size, low, high);
+            }
+        }
+        inner
+    }
+
     /// The statements for so many boxes.
     fn with(&self, body: &[Stmt], count: i64, env: &Env, maps: &mut Vec<TensorMap>) -> Result<Vec<Stmt>> {
         let body = body.iter().map(|s| self.changed(s.clone(), count, env, maps)).collect::<Result<Vec<_>>>()?;
@@ -218,23 +309,39 @@ impl Boxes {
         Ok(visit::map_body(body.into_iter().flatten().collect(), known, &mut |e| e))
     }
 
+    /// Whether a loop loads or stores the boxes.
+    fn counts(&self, l: &For, env: &Env) -> bool {
+        let guarded = matches!(l.body.as_slice(), [Stmt::If(_)]);
+        guarded && rings::iterations(l).is_some_and(|n| simplify::simplify(&n, env) == self.count)
+    }
+
+    /// The loops over the boxes.
+    pub fn each_loop(&self, body: &[Stmt], env: &Env, f: &mut dyn FnMut(&For)) {
+        visit::walk(body, &mut |s| {
+            if let Stmt::For(l) = s
+                && self.counts(l, env)
+            {
+                f(l);
+            }
+        });
+    }
+
     /// MMAs of so many columns, and loads of so many boxes; nothing where there are none.
-    fn changed(&self, mut stmt: Stmt, count: i64, env: &Env, maps: &mut Vec<TensorMap>) -> Result<Option<Stmt>> {
-        let loads = |l: &For| rings::iterations(l).is_some_and(|n| simplify::simplify(&n, env) == self.count);
+    fn changed(&self, mut stmt: Stmt, count: i64, env: &Env, maps: &mut Vec<TensorMap>) -> Result<Vec<Stmt>> {
         match &mut stmt {
             Stmt::Call(call) if call.columns.is_some() => match count {
-                0 => return Ok(None),
+                0 => return Ok(Vec::new()),
                 _ => narrow(call, count * self.rows)?,
             },
-            Stmt::For(l) if matches!(l.body.as_slice(), [Stmt::If(_)]) && loads(l) => {
+            Stmt::For(l) if self.counts(l, env) => {
                 if count == 0 {
-                    return Ok(None);
+                    return Ok(Vec::new());
                 }
                 l.extent = Index::Int(count);
                 let inside = l.body.pop();
                 l.body = if let Some(Stmt::If(guard)) = inside { guard.body } else { Vec::new() };
-                if let Some(one) = joined(l, count, maps) {
-                    return Ok(Some(Stmt::Bulk(one)));
+                if let Some(all) = all_joined(l, count, maps) {
+                    return Ok(all);
                 }
             }
             _ => {}
@@ -245,7 +352,7 @@ impl Boxes {
             *child = all.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
         }
         let empty = had && visit::children(&stmt).iter().all(|c| c.is_empty());
-        Ok((!empty).then_some(stmt))
+        Ok(if empty { Vec::new() } else { vec![stmt] })
     }
 
     /// An index in which the number of boxes is known, if it mentions that.
@@ -281,22 +388,31 @@ fn keep_loops_of_loads(stmt: &mut Stmt) {
     }
 }
 
+/// Each copy of the boxes of a loop as one, if all can be.
+fn all_joined(l: &For, boxes: i64, maps: &mut Vec<TensorMap>) -> Option<Vec<Stmt>> {
+    let mut known = maps.clone();
+    let one = |s: &Stmt| Some(Stmt::Bulk(joined(l.var, s, boxes, &mut known)?));
+    let all = l.body.iter().map(one).collect::<Option<_>>()?;
+    *maps = known;
+    Some(all)
+}
+
 /// The boxes of a loop as one, by a tensor map with so many times as many rows, if they follow one another in the array and in shared memory.
-fn joined(l: &For, boxes: i64, maps: &mut Vec<TensorMap>) -> Option<BulkCopy> {
-    let [Stmt::Bulk(copy)] = l.body.as_slice() else { return None };
+fn joined(box_var: Var, copy: &Stmt, boxes: i64, maps: &mut Vec<TensorMap>) -> Option<BulkCopy> {
+    let Stmt::Bulk(copy) = copy else { return None };
     let map = maps.get(copy.map as usize)?;
-    let dim = copy.coordinates.iter().position(|i| i.mentions(l.var))?;
-    let first: visit::Map = [(l.var, Index::Int(0))].into();
+    let dim = copy.coordinates.iter().position(|i| i.mentions(box_var))?;
+    let first: visit::Map = [(box_var, Index::Int(0))].into();
     // The index moves by so much from one box to the next, and by nothing else.
     let moves = |i: &Index, step: i64| {
         let sum = simplify::affine(i);
-        let alone = |(atom, _): &(Index, i64)| *atom == Index::Var(l.var) || !atom.mentions(l.var);
-        sum.coefficient(l.var) == step && sum.terms.iter().all(alone)
+        let alone = |(atom, _): &(Index, i64)| *atom == Index::Var(box_var) || !atom.mentions(box_var);
+        sum.coefficient(box_var) == step && sum.terms.iter().all(alone)
     };
     let [place] = copy.indices.as_slice() else { return None };
     let follow = moves(&copy.coordinates[dim], map.tile[dim]) && moves(place, map.tile.iter().product());
     let alone =
-        copy.coordinates[dim + 1..].iter().all(|i| !i.mentions(l.var)) && map.tile[..dim].iter().all(|n| *n == 1);
+        copy.coordinates[dim + 1..].iter().all(|i| !i.mentions(box_var)) && map.tile[..dim].iter().all(|n| *n == 1);
     let rows = map.tile[dim].saturating_mul(boxes);
     if !follow || !alone || rows > MOST_ROWS {
         return None;
@@ -374,6 +490,7 @@ mod tests {
         let (b, from) = (Index::Var(Var(0)), 4096);
         let mut maps = vec![map()];
         let follow = boxes(b.clone() * 8 + 32, b.clone() * 512 + from);
+        let joined = |l: &For, boxes: i64, maps: &mut Vec<TensorMap>| joined(l.var, &l.body[0], boxes, maps);
         let one = joined(&follow, 3, &mut maps).unwrap();
         assert_eq!((one.map, maps.len(), maps[1].tile.clone()), (1, 2, vec![24, 64]));
         assert_eq!((one.coordinates, one.indices), (vec![Index::Int(32), Index::Int(128)], vec![Index::Int(from)]));
