@@ -279,6 +279,8 @@ impl Model {
                 let cycles = candidate.cycles[last];
                 self.samples[first..=last].iter().map(|s| s.objective(cycles)).sum()
             }
+            // The same tiles without a walk have more stages, and share operands in clusters.
+            Recipe::Wgmma(w) if w.has_one_group(self.samples[last].m) => f64::INFINITY,
             _ => candidate.before[last + 1] - candidate.before[first],
         }
     }

@@ -5,8 +5,8 @@
 //! that they would be. Tiles of rows that follow one another fill a wave at some M alone: 544 x 4096 is 80 tiles of 128 x 256 for the 132 multiprocessors of an
 //! H200, and 1024 x 4096 is 128; four interleaved tiles beside 32 of 128 columns are 128 at both.
 //!
-//! Where a range has more rows than such tiles, rows come in groups, each a wave of tiles, and persistent blocks walk the groups. All waves but the last one
-//! are full at every M.
+//! Where a range has more rows than such tiles, rows come in groups, each a wave of tiles, and persistent blocks walk the groups. Lowering gives the groups of a
+//! launch equally many rows (pass `columns`), so its waves are alike at every M.
 
 use super::{Accumulators, Epilogue, SwapAb, Wgmma, processors, room, up};
 use crate::gemm::padding::Padding;
@@ -19,7 +19,7 @@ use crate::te::GemmSpec;
 pub struct Interleaved {
     /// Tiles along M of a group.
     pub tiles: i64,
-    /// Rows of a box: an eighth of a tile or more, as each box is a TMA copy of its own.
+    /// Rows of a box: a sixteenth of a tile or more, as each box is a TMA copy of its own.
     pub rows: i64,
     /// Groups of rows.
     pub groups: i64,
@@ -27,8 +27,8 @@ pub struct Interleaved {
 
 /// Rows of a box at least: smaller ones take as long to copy.
 const LEAST_ROWS: i64 = 16;
-/// Boxes of a tile at most.
-const MOST_BOXES: i64 = 8;
+/// Boxes of a tile at most. Tiles have up to a box of rows more than an even share.
+const MOST_BOXES: i64 = 16;
 /// Columns of an instruction at most, and the least tile.
 const MOST_COLUMNS: i64 = 256;
 const LEAST_COLUMNS: i64 = 64;
@@ -112,22 +112,23 @@ impl Wgmma {
         self.interleaved.is_some_and(|interleaved| spec.m > interleaved.all_tiles() * self.block[0])
     }
 
-    /// The cycles that a kernel for a range takes at one M, comparable between recipes: those of the full groups of rows and of the last one, whose
-    /// tiles have fewer rows.
+    /// Whether blocks walk groups of rows, and so many rows are one group.
+    pub(in crate::gemm) fn has_one_group(&self, m: i64) -> bool {
+        self.interleaved.is_some_and(|i| i.groups > 1 && m <= i.tiles * self.block[0])
+    }
+
+    /// The cycles that a kernel for a range takes at one M, comparable between recipes. Groups have equally many rows (pass `columns`).
     pub(in crate::gemm) fn cycles_at(&self, spec: &GemmSpec, target: &Target) -> f64 {
-        let group = self.interleaved.map_or(spec.m, |interleaved| interleaved.tiles * self.block[0]).max(1);
-        let (full, rest) = (spec.m / group * group, spec.m % group);
-        let of_full =
-            if full > 0 && full < spec.m { self.compared_cycles(&GemmSpec { m: full, ..*spec }, target) } else { 0.0 };
-        let last = GemmSpec { m: if rest > 0 && full > 0 { rest } else { spec.m }, ..*spec };
-        let used = self.in_use(&last);
-        let own = used.compared_cycles(&last, target) + used.missing_stages(&last, target);
-        if of_full > 0.0 {
-            // The blocks of the full groups have begun.
-            let begun = used.work(&last, target);
-            return of_full + own - begun.launch - begun.prologue;
-        }
-        own
+        let (used, spec) = match self.interleaved.filter(|interleaved| interleaved.groups > 1) {
+            Some(Interleaved { tiles, rows, .. }) => {
+                let groups = up(spec.m, tiles * self.block[0]);
+                let of_tile = up(up(spec.m, tiles * rows), groups) * rows;
+                let used = Wgmma { block: [of_tile, self.block[1]], ..*self };
+                (used, GemmSpec { m: groups * tiles * of_tile, ..*spec })
+            }
+            None => (self.in_use(spec, target), *spec),
+        };
+        used.compared_cycles(&spec, target) + used.missing_stages(&spec, target)
     }
 
     /// Gives tiles and rows in them loops and dimensions of their own: `i0` and `in`.
@@ -194,10 +195,10 @@ mod tests {
             let spec = GemmSpec { m, ..*gemm.spec() };
             let w = Wgmma::interleaved(&GemmSpec { m: 1024, ..spec }, &Target::sm_90a());
             let w = w.into_iter().find(|w| w.warpgroups == 2).unwrap();
-            (w.interleaved.unwrap().tiles, w.in_use(&spec).block[0], w.is_exceeded(&spec))
+            (w.interleaved.unwrap().tiles, w.in_use(&spec, &Target::sm_90a()).block[0], w.is_exceeded(&spec))
         };
         // 132 multiprocessors, 32 tiles along N.
-        assert_eq!([513, 640, 1024].map(tile), [(4, 160, false), (4, 160, false), (4, 256, false)]);
+        assert_eq!([513, 640, 1024].map(tile), [(4, 144, false), (4, 160, false), (4, 256, false)]);
         assert!(tile(1025).2);
     }
 
@@ -207,13 +208,13 @@ mod tests {
         let gemm = Gemm::new(8192, 4096, 4096).of(DType::F16).layout(Layout::NT).rows_from(1);
         let at = |m: i64| GemmSpec { m, ..*gemm.spec() };
         let w = Wgmma::interleaved(gemm.spec(), &target).into_iter().find(|w| w.warpgroups == 2).unwrap();
-        assert_eq!((w.interleaved.unwrap(), w.block[0]), (Interleaved { tiles: 4, rows: 32, groups: 8 }, 256));
-        // Two full groups and a third of 512 rows, of which each tile has 128.
-        let cycles = |m: i64| w.cycles_at(&at(m), &target);
-        let last = Wgmma { block: [128, 128], ..w };
-        let begun = last.work(&at(512), &target);
-        let last = last.compared_cycles(&at(512), &target) + last.missing_stages(&at(512), &target);
-        let last = last - begun.launch - begun.prologue;
-        assert!((cycles(2560) - cycles(2048) - last).abs() < 0.02 * last, "{} {} {last}", cycles(2560), cycles(2048));
+        assert_eq!((w.interleaved.unwrap(), w.block[0]), (Interleaved { tiles: 4, rows: 16, groups: 8 }, 256));
+        // Three groups of 896 rows, of which each tile has 224.
+        let even = Wgmma { block: [224, 128], ..w };
+        let cycles = even.compared_cycles(&at(2688), &target) + even.missing_stages(&at(2688), &target);
+        assert_eq!(w.cycles_at(&at(2560), &target), cycles);
+        // A turn of the four tiles has 64 rows.
+        assert_eq!(w.cycles_at(&at(2561), &target), cycles);
+        assert!(w.cycles_at(&at(2689), &target) > cycles);
     }
 }

@@ -4,7 +4,7 @@
 //! in different banks, so a part of the tile may have any multiple of 8 rows.
 
 use super::epilogue::STORE_PARTS;
-use super::{Interleaved, LINE, ROWS, Source, SwapAb, Wgmma, in_bytes, up};
+use super::{Interleaved, LINE, ROWS, Source, SwapAb, Wgmma, in_bytes, room, up};
 use crate::gemm::staging::present;
 use crate::gemm::tuning;
 use crate::ir::{Axis, CopyKind, Scope};
@@ -17,6 +17,8 @@ const MATRIX: i64 = 8;
 const WARP_COLUMNS: i64 = 16;
 /// Stages of the ring of a tile of few rows at most.
 const STAGES: i64 = 16;
+/// Bytes of the mbarriers of a stage.
+const MBARRIERS: i64 = 16;
 /// Equal parts in which cooperative warpgroups store a tile, as few as leave room for two of them beside the ring.
 const SMALL_PARTS: std::ops::RangeInclusive<i64> = 4..=8;
 
@@ -28,16 +30,27 @@ pub(super) fn store_rows(rows: i64, parts: std::ops::RangeInclusive<i64>) -> Opt
 impl Wgmma {
     /// The tiles that a kernel for a dynamic number of rows multiplies where there are fewer rows than a tile has: rows of A are columns of
     /// MMAs, of which only as many are loaded and multiplied as there are, rounded up to the rows of a TMA box (pass `bulk`).
-    pub(in crate::gemm) fn in_use(&self, spec: &GemmSpec) -> Wgmma {
-        let [rows, columns] = self.block;
+    pub(in crate::gemm) fn in_use(&self, spec: &GemmSpec, target: &Target) -> Wgmma {
+        let rows = self.block[0];
         if let Some(Interleaved { tiles, rows: of_box, .. }) = self.interleaved {
-            return Wgmma { block: [(up(spec.m, tiles * of_box) * of_box).min(rows), columns], ..*self };
+            return self.of_rows((up(spec.m, tiles * of_box) * of_box).min(rows), spec, target);
         }
         let loads = self.swap_ab == SwapAb::Swapped && self.cluster[1] == 1 && self.routes[0] == Source::Direct;
         match target::piece_rows(rows).filter(|_| loads && spec.m < rows) {
-            Some(piece) => Wgmma { block: [up(spec.m, piece) * piece, columns], ..*self },
+            Some(piece) => self.of_rows(up(spec.m, piece) * piece, spec, target),
             None => *self,
         }
+    }
+
+    /// These tiles where only so many rows of A are loaded, and the ring has as many stages of them as there is room for (pass `columns`). The ring of
+    /// persistent blocks goes on from tile to tile.
+    fn of_rows(&self, rows: i64, spec: &GemmSpec, target: &Target) -> Wgmma {
+        let used = Wgmma { block: [rows, self.block[1]], ..*self };
+        let ring = self.stage_bytes(spec) * self.stages;
+        let free = if self.resident(spec, target) > 1 { 0 } else { (room(target) - self.shared(spec)).max(0) };
+        let stages = (ring + free) / (used.stage_bytes(spec) + MBARRIERS);
+        let stages = if self.persistent { 0 } else { stages.min(self.k_stages(spec)) };
+        Wgmma { stages: stages.max(self.stages), ..used }
     }
 
     /// Rows of C that a warpgroup stores at once: a part of its tile where the block has another one, or the whole tile.

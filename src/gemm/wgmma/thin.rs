@@ -54,7 +54,7 @@ impl Wgmma {
                     if block[0] * block[1] / (128 * warpgroups) <= MOST_ACCUMULATORS {
                         let of = |parts| Wgmma::alone(spec, swap_ab, (block, warpgroups), parts, target);
                         let tiles: Vec<_> = PARTS.into_iter().filter(|parts| *parts <= most).filter_map(of).collect();
-                        let deep = tiles.iter().filter_map(|w| w.with_deep_stages(spec, target));
+                        let deep = tiles.iter().flat_map(|w| w.with_deep_stages(spec, target));
                         all.extend(tiles.iter().flat_map(|w| w.with_shorter_rings(spec, target)).chain(deep));
                     }
                 }
@@ -68,27 +68,28 @@ impl Wgmma {
     /// together. 64 rows have [`LINES`] lines and a ring that fills shared memory, or half as many lines where fewer than four stages of that fit: 48x4096x4096
     /// NT of f16 takes 10.65 us on an H200 with seven stages of two lines, 10.80 with 15 of one, and 112x4096x4096 12.3 with four of two lines, 12.1
     /// with eight of one. 128 rows have half as many lines and leave room for a second block. Four lines
-    /// of bytes have more elements than the side of a TMA box.
-    fn with_deep_stages(&self, spec: &GemmSpec, target: &Target) -> Option<Wgmma> {
+    /// of bytes have more elements than the side of a TMA box. A kernel for a range of M has either: where few rows are loaded, more of the shorter stages fit.
+    fn with_deep_stages(&self, spec: &GemmSpec, target: &Target) -> Vec<Wgmma> {
         let long = self.block[self.swap_ab.rows()] / ROWS;
         let along_k = Operand::BOTH.into_iter().all(|operand| self.tile_along_k(spec, operand));
         let deep = |lines: i64| Wgmma { bk: lines / long * self.bk, ..*self };
         let suits = |w: &Wgmma| w.bk <= BOX_SIDE && w.k_stages(spec) >= LEAST_STAGES;
         if in_bytes(self.bk, spec) < LINE || !along_k {
-            return None;
+            return Vec::new();
         }
         let fits = |w: &Wgmma| w.shared(spec) <= room(target) && w.resident(spec, target) >= long;
         let ring = |w: Wgmma, least: i64, most: i64| {
             (least..=most).rev().map(|stages| Wgmma { stages, ..w }).find(fits).filter(|_| suits(&w))
         };
-        let most = LEAST_STAGES + 2;
-        // A sum of fewer stages is on its way as a whole.
-        let narrow = long == 1 && self.block[1 - self.swap_ab.rows()] <= WIDE;
-        let few = || ring(deep(LINES / 2), most, 2 * most).filter(|w| narrow && w.k_stages(spec) >= most);
-        let ring = ring(deep(LINES), LEAST_STAGES + 1 - long, most).or_else(few)?;
-        let of = |stages: i64| Wgmma { stages, ..ring };
-        let stages = ring.stages.min(ring.k_stages(spec));
-        Some(of(stages).with_early_release(spec, target))
+        let (most, of_range) = (LEAST_STAGES + 2, spec.least_m.is_some());
+        // A sum of fewer stages is on its way as a whole. Fewer rows of a range have more stages.
+        let narrow = long == 1 && (of_range || self.block[1 - self.swap_ab.rows()] <= WIDE);
+        let least = if of_range { LEAST_STAGES } else { most };
+        let few = || ring(deep(LINES / 2), least, 2 * most).filter(|w| narrow && w.k_stages(spec) >= most);
+        let deepest = ring(deep(LINES), LEAST_STAGES + 1 - long, most);
+        let rings = if of_range { vec![deepest, few()] } else { vec![deepest.or_else(few)] };
+        let in_k = |ring: Wgmma| Wgmma { stages: ring.stages.min(ring.k_stages(spec)), ..ring };
+        rings.into_iter().flatten().map(|ring| in_k(ring).with_early_release(spec, target)).collect()
     }
 
     /// The same tiles, and where there are more blocks than multiprocessors those with shorter rings: of blocks that share a multiprocessor some load while
