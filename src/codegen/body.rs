@@ -15,7 +15,7 @@ use crate::ir::lowered::LoweredKernel;
 use crate::ir::lowered::size::Size;
 use crate::ir::lowered::{permute, realign};
 use crate::ir::simplify::{self, Env};
-use crate::ir::{BufferId, Cond, For, Func, Index, LoopKind, Note, Scope, Stmt, Sync, SyncKind, Var, print, visit};
+use crate::ir::{BufferId, Cond, For, Func, If, Index, LoopKind, Note, Scope, Stmt, Sync, SyncKind, Var, print, visit};
 use inkwell::AddressSpace;
 use inkwell::basic_block::BasicBlock;
 use inkwell::types::BasicMetadataTypeEnum;
@@ -249,13 +249,8 @@ impl<'c> Body<'c, '_, '_> {
                     return self.on_line_of(store, |body| body.copy_where(store, condition));
                 }
                 let (then, after) = (self.new_block("then"), self.new_block("after"));
-                self.listing.name(then, &format!("where {}", self.words(&guard.cond)));
                 self.b.branch(condition, then, after)?;
-                self.b.at_end(then);
-                self.conditions += 1;
-                self.stmts(&guard.body)?;
-                self.conditions -= 1;
-                self.b.jump(after)?;
+                self.under(guard, (then, after))?;
                 self.b.at_end(after);
                 Ok(())
             }
@@ -264,6 +259,16 @@ impl<'c> Body<'c, '_, '_> {
             Stmt::Elect(e) => self.elect(e, |body| body.stmts(&e.body)),
             Stmt::Role(r) => self.role(r),
         }
+    }
+
+    /// What runs where a condition holds.
+    pub(super) fn under(&mut self, guard: &If, (then, after): (BasicBlock<'c>, BasicBlock<'c>)) -> Result<()> {
+        self.listing.name(then, &format!("where {}", self.words(&guard.cond)));
+        self.b.at_end(then);
+        self.conditions += 1;
+        self.stmts(&guard.body)?;
+        self.conditions -= 1;
+        self.b.jump(after)
     }
 
     fn sync(&mut self, sync: &Sync) -> Result<()> {
@@ -330,7 +335,7 @@ impl<'c> Body<'c, '_, '_> {
     }
 
     /// A condition in the program's words, with the numbers of the loops that are written out.
-    pub(super) fn words(&self, cond: &Cond) -> String {
+    fn words(&self, cond: &Cond) -> String {
         let numbers = self.unrolled.iter().filter(|(_, index)| index.as_int().is_some());
         let numbers: visit::Map = numbers.map(|(v, index)| (*v, index.clone())).collect();
         print::cond(self.func, &visit::subst_cond(cond, &numbers))

@@ -72,18 +72,11 @@ impl Body<'_, '_, '_> {
         let after = self.new_block("after");
         for (n, guard) in all.iter().enumerate() {
             let condition = self.condition(&guard.cond)?;
-            self.listing.name(bodies[n], &format!("where {}", self.words(&guard.cond)));
             let next = tests.get(n).copied().unwrap_or(after);
             self.b.branch(condition, bodies[n], next)?;
             self.b.at_end(next);
         }
-        for (then, guard) in bodies.into_iter().zip(all) {
-            self.b.at_end(then);
-            self.conditions += 1;
-            self.stmts(&guard.body)?;
-            self.conditions -= 1;
-            self.b.jump(after)?;
-        }
+        bodies.into_iter().zip(all).try_for_each(|(then, guard)| self.under(guard, (then, after)))?;
         self.b.at_end(after);
         Ok(())
     }

@@ -142,7 +142,7 @@ fn undefined(func: &mut Func, sum: BufferId) -> Stmt {
     Stmt::For(For::new(var, elements, LoopKind::Unrolled, vec![Stmt::Store(store)]))
 }
 
-/// What becomes of the statements from the first that has boxes to the end of its list.
+/// What becomes of statements of the same boxes: from the first that has some to the end of its list, or that one alone where others have other boxes.
 type Each<'a> = dyn FnMut(&Boxes, Vec<Stmt>, &Env) -> Result<Vec<Stmt>> + 'a;
 
 /// The lists of statements of which not all columns are used.
@@ -154,18 +154,16 @@ struct Lists<'a> {
 
 impl Lists<'_> {
     fn list(&mut self, mut body: Vec<Stmt>, env: &Env) -> Result<Vec<Stmt>> {
-        let known = |s: &Stmt| Boxes::of(std::slice::from_ref(s), env).is_some_and(|boxes| boxes.are_outside(s));
-        let first = body.iter().position(known);
-        let rest = first.and_then(|at| {
-            let boxes = Boxes::of(&body[at..], env).filter(|b| body[at..].iter().all(|s| b.are_outside(s)))?;
-            // With the fence before a group of MMAs: ptxas closes a group where branches meet (C7519). And with the waits at the start of the kernel: the
-            // code behind the branch is fetched meanwhile.
-            let before = body[..at].iter().rev().take_while(|s| is_start(s)).count();
-            Some((at - before, boxes))
-        });
-        let rest = rest.map(|(at, boxes)| (body.split_off(at), boxes));
-        if let Some((rest, boxes)) = rest {
-            body.extend((self.each)(&boxes, rest, env)?);
+        let known = |s: &Stmt| Boxes::of(std::slice::from_ref(s), env).filter(|boxes| boxes.are_outside(s));
+        if let Some((at, own)) = body.iter().enumerate().find_map(|(at, s)| Some((at, known(s)?))) {
+            let whole = Boxes::of(&body[at..], env).filter(|b| body[at..].iter().all(|s| b.are_outside(s)));
+            let end = if whole.is_some() { body.len() } else { at + 1 + leading(body[at + 1..].iter(), is_end) };
+            // With the fence before a group of MMAs, and its commit and wait: ptxas closes a group where branches meet (C7519). And with the waits at the start
+            // of the kernel: the code behind the branch is fetched meanwhile.
+            let start = at - leading(body[..at].iter().rev(), is_start);
+            let (behind, group) = (body.split_off(end), body.split_off(start));
+            body.extend((self.each)(&whole.unwrap_or(own), group, env)?);
+            body.extend(self.list(behind, env)?);
         }
         for stmt in &mut body {
             let mut inner = env.clone();
@@ -183,6 +181,16 @@ impl Lists<'_> {
         }
         Ok(body)
     }
+}
+
+/// How many statements come first that are so.
+fn leading<'s>(body: impl Iterator<Item = &'s Stmt>, so: impl Fn(&Stmt) -> bool) -> usize {
+    body.take_while(|s| so(s)).count()
+}
+
+/// Whether a statement is the commit or the wait after MMAs.
+fn is_end(stmt: &Stmt) -> bool {
+    matches!(stmt, Stmt::Sync(Sync { kind: SyncKind::ProductCommit | SyncKind::ProductWait { .. }, .. }))
 }
 
 /// Whether a statement is the fence before MMAs, or orders the kernel behind those before it.
@@ -458,6 +466,40 @@ fn narrow(call: &mut Call, count: i64) -> Result<()> {
 mod tests {
     use super::*;
     use crate::ir::{Slot, Var, Way};
+
+    /// Statements of the same boxes are one group; of different ones each is one, with its fence and its wait.
+    #[test]
+    fn statements_of_the_same_boxes_are_one_group() {
+        let size = Var(9);
+        let mma = |columns: i64, k: u32| {
+            let call = Call {
+                row: format!("wgmma.m64n{columns}k16.f32.f16.f16"),
+                operands: Vec::new(),
+                adds: None,
+                columns: Some(Columns { below: Index::Var(size), unit: columns / 4 }),
+            };
+            Stmt::For(For::new(Var(k), 4, LoopKind::Serial, vec![Stmt::Call(call)]))
+        };
+        let sync = |kind: SyncKind| Stmt::Sync(kind.because(""));
+        let (fence, wait) = (sync(SyncKind::ProductFence), sync(SyncKind::ProductWait { groups: 0 }));
+        let mut env = Env::new();
+        env.bind(size, 1, 64);
+        let groups = |body: Vec<Stmt>| {
+            let mut found = Vec::new();
+            let each = &mut |boxes: &Boxes, group: Vec<Stmt>, _: &Env| {
+                found.push((boxes.rows, boxes.all, group.len()));
+                Ok(Vec::new())
+            };
+            let left = Lists { thread: None, each }.list(body, &env).unwrap();
+            (found, left.len())
+        };
+        let before = sync(SyncKind::Block);
+        let alike =
+            vec![before.clone(), fence.clone(), mma(64, 0), wait.clone(), before.clone(), mma(64, 1), wait.clone()];
+        assert_eq!(groups(alike), (vec![(16, 4, 6)], 1));
+        let different = vec![before.clone(), fence, mma(64, 0), wait.clone(), before, mma(128, 1), wait];
+        assert_eq!(groups(different), (vec![(16, 4, 3), (32, 4, 2)], 2));
+    }
 
     /// A loop over boxes of 8 rows of 64 elements with these coordinates and places.
     fn boxes(row: Index, place: Index) -> For {
