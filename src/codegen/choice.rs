@@ -93,7 +93,7 @@ mod tests {
         let count = |all: Vec<Cond>| choices(&all.into_iter().map(stmt).collect::<Vec<_>>(), &[Var(0)]).len();
         let [few, three, more] = [Cond::lt(size.clone(), 3), Cond::eq(size.clone(), 3), Cond::lt(3, size.clone())];
         assert_eq!(count(vec![few.clone(), three.clone(), more.clone()]), 3);
-        // The third may hold beside the first; what no size decides stays as it is.
+        // The third condition overlaps the first one; conditions on other variables are not among them.
         assert_eq!(count(vec![few.clone(), more.clone(), Cond::lt(size.clone(), 2)]), 2);
         assert_eq!(count(vec![few.clone()]), 0);
         assert_eq!(count(vec![Cond::lt(other.clone(), 3), Cond::eq(other.clone(), 3)]), 0);

@@ -57,7 +57,7 @@ struct Staged {
     id: BufferId,
     /// Elements of a stage.
     elements: i64,
-    /// The elements of all boxes side by side, and of one, where not all are loaded.
+    /// Elements of all boxes of a line of k, and of one box, where a launch may load fewer boxes.
     side: Option<(i64, i64)>,
 }
 
@@ -470,7 +470,7 @@ fn iterations(body: &[Stmt], full: u32) -> Option<i64> {
     })
 }
 
-/// The elements of all boxes of a buffer side by side, and of one, where not all are loaded; `None` where its loads are no such boxes.
+/// Elements of all boxes of a line of k of a buffer, and of one box, where a launch may load fewer boxes; `None` where the boxes do not follow one another.
 #[allow(clippy::option_option)]
 fn side(groups: &[&Group], id: BufferId, maps: &[TensorMap]) -> Option<Option<(i64, i64)>> {
     let mut found: Option<Option<(i64, i64)>> = None;

@@ -147,12 +147,12 @@ impl Groups {
         (sum.terms.remove(at).1 == per).then(|| sum.to_index())
     }
 
-    /// Of so many turns below the size those that the group has.
+    /// The number of turns of the group below the size, where all groups have so many.
     fn of_group(&self, below: Index) -> Index {
         (below - Index::Var(self.first)).min(self.turns)
     }
 
-    /// An index in which boxes of a tile below the size are those that the group has.
+    /// Counts the boxes of a tile below the size in its group, where an index counts them in the groups of the schedule.
     fn boxes(&self, index: &Index) -> Index {
         match (self.without(index, -self.per / self.turn), index) {
             (Some(rest), _) => self.of_group(rest),
@@ -161,7 +161,7 @@ impl Groups {
         }
     }
 
-    /// Whether a row is below the size: whether its turn is one of the group's, and below the size.
+    /// The condition that a row is below the size, as one on its turn: the group has the turn, and the size is beyond it.
     fn cond(&self, cond: &Cond) -> Option<Cond> {
         match cond {
             Cond::And(a, b) => Some(self.cond(a)?.and(self.cond(b)?)),
