@@ -39,6 +39,14 @@ fn touches(body: &[Stmt]) -> bool {
     found
 }
 
+/// Whether a list, or one inside of it, releases the next kernel before it waits.
+fn releases_first(body: &[Stmt]) -> bool {
+    let is_release = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridRelease, .. }));
+    let (wait, release) = (body.iter().position(is_wait), body.iter().position(is_release));
+    let own = release.zip(wait).is_some_and(|(release, wait)| release < wait);
+    own || body.iter().flat_map(visit::children).any(|child| releases_first(child))
+}
+
 fn is_wait(stmt: &Stmt) -> bool {
     matches!(stmt, Stmt::Sync(Sync { kind: SyncKind::GridWait, .. }))
 }
@@ -120,10 +128,8 @@ impl Check<'_> {
     }
 
     /// A kernel with PDL has one wait, by all threads: before its first memory access, which may be where a condition chooses between lists, or, if it is
-    /// concurrent, at its end. The kernel before a
-    /// concurrent kernel releases it after its own wait.
+    /// concurrent, at its end. The kernel before a concurrent kernel releases it after its own wait.
     fn waits(&self) -> Result<()> {
-        let is_release = |s: &Stmt| matches!(s, Stmt::Sync(Sync { kind: SyncKind::GridRelease, .. }));
         let (kernel, body, mut all) = (self.kernel, &self.kernel.func.body, 0);
         visit::walk(body, &mut |s| all += usize::from(is_wait(s)));
         let at = body.iter().position(is_wait);
@@ -137,8 +143,7 @@ impl Check<'_> {
             }
             _ => return Err(self.broken("a kernel with programmatic dependent launch does not wait first")),
         }
-        let before = body.iter().position(is_release).is_some_and(|release| Some(release) < at);
-        match kernel.precedes_concurrent && !kernel.concurrent && before {
+        match kernel.precedes_concurrent && !kernel.concurrent && releases_first(body) {
             true => Err(self.broken("a kernel releases a concurrent kernel before its own wait")),
             false => Ok(()),
         }

@@ -14,7 +14,7 @@ use crate::lower::elements;
 use crate::target::Target;
 
 /// Alignment of every shared buffer in bytes, at least: a vector access of the widest kind, and a row of all banks.
-const ALIGN: u64 = 128;
+pub const ALIGN: u64 = 128;
 /// Bytes of an mbarrier, and what its address is a multiple of.
 pub const MBARRIER: u64 = 8;
 

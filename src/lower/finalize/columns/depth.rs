@@ -21,10 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Values of a dynamic size and of the indices of blocks that are tried at most: which blocks of a cluster have which numbers of boxes.
 const MOST_VALUES: i64 = 1 << 18;
-/// Shared memory of a multiprocessor that each block takes besides its own (CUDA C++ Programming Guide, compute capability 8.x and later).
-const RESERVED: u64 = 1024;
-/// Alignment of shared buffers in bytes.
-const ALIGN: u64 = 128;
 
 /// Statements that become some for each number of boxes, with the ranges of the indices there.
 pub struct Group {
@@ -130,18 +126,17 @@ impl Ring {
             || awaited(body).iter().any(|b| self.barriers.contains(b))
     }
 
-    /// The conditions for each number of boxes, with the number that decides which ring it is, where boxes are so many at least and at most.
-    pub fn cases(&self, (low, high): (i64, i64)) -> Vec<(Cond, i64, i64)> {
-        let Some((most, pairs)) = &self.most else {
-            return (low..=high).map(|n| (among(&self.count, n, low..=high), n, n)).collect();
-        };
+    /// The conditions for each number of boxes beside the most of the cluster, which decides the ring, where a block has so many at least and at most; `None`
+    /// where the block's own number decides.
+    pub fn cases(&self, (low, high): (i64, i64)) -> Option<Vec<(Cond, i64, i64)>> {
+        let (most, pairs) = self.most.as_ref()?;
         let case = |(own, of_cluster): &(i64, i64)| {
             let all: Vec<i64> = pairs.iter().filter(|(n, _)| n == own).map(|(_, r)| *r).collect();
             let (least, largest) = (all.first().copied().unwrap_or(0), all.last().copied().unwrap_or(0));
             let own_cond = among(&self.count, *own, low..=high);
             (own_cond.and(among(most, *of_cluster, least..=largest)), *own, *of_cluster)
         };
-        pairs.iter().map(case).collect()
+        Some(pairs.iter().map(case).collect())
     }
 
     /// The statements of a group in the ring for so many boxes.
@@ -335,13 +330,13 @@ impl Room {
             }
         }
         let limits = &target.limits;
-        let resident = |bytes: u64| u64::from(limits.shared_per_sm) / (bytes + RESERVED);
+        let resident = |bytes: u64| target.occupancy(kernel.threads(), 1, bytes as u32).blocks;
         let now = u64::from(kernel.shared_bytes);
         let longest = ring.buffers.iter().map(|b| kernel.func.buffer(b.id).dtype.bytes_of(b.elements_of(1) as u64));
         let longest = (u64::from(limits.shared_optin) / longest.sum::<u64>().max(1)).min(ring.iterations as u64);
         let arrays = longest.saturating_sub(ring.stages as u64) * plan::MBARRIER * ring.barriers.len() as u64;
         let free = u64::from(limits.shared_optin).checked_sub(now + arrays)?;
-        let more = if resident(now) > 1 { 0 } else { free / ALIGN * ALIGN };
+        let more = if resident(now) > 1 { 0 } else { free / plan::ALIGN * plan::ALIGN };
         let whole = bytes == end - from && resident(now + arrays + more) == resident(now);
         whole.then_some(Room { from, to: end + more, more, end })
     }
