@@ -602,6 +602,12 @@ mod tests {
         }
     }
 
+    /// 7680x177x208 NT of f16 takes 11.3 us on an H200 in 128 x 160 by TMA, 5.9 in 128 x 128 by cp.async.
+    #[test]
+    fn short_sums_have_no_large_tiles_by_tma() {
+        assert_eq!(choice(7680, 177, 208, HALF, Layout::NT).tma, None);
+    }
+
     #[test]
     fn what_copies_cannot_read_is_packed() {
         use Source::{Direct, Packed};

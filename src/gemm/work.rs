@@ -279,6 +279,11 @@ pub(super) fn bytes_read(spec: &GemmSpec, operand: Operand, source: Source, devi
     (bytes - kept).max(0.0)
 }
 
+/// Reads of L2 by TMA for a row of 128 bytes, besides the one of a whole line, where its address is a multiple of so many bytes.
+pub(super) fn further_reads(of: &[[f64; 2]; 3], aligned: i64) -> f64 {
+    of.iter().find(|[bytes, _]| aligned as f64 <= *bytes).map_or(0.0, |[_, reads]| *reads)
+}
+
 /// Bytes of the result.
 pub(super) fn result_bytes(spec: &GemmSpec) -> f64 {
     spec.m as f64 * spec.n as f64 * spec.products() as f64 * f64::from(spec.out.bits()) / 8.0

@@ -11,9 +11,9 @@
 
 use super::{ClusterLoops, FragmentBuffers, Mma, Operand, OperandForm, epilogue, tiles, up};
 use crate::gemm::tuning;
-use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Work, cycles, memory, mma_cycles};
+use crate::gemm::work::{MMA_DEPTH, MMA_ELEMENTS, Work, cycles, further_reads, memory, mma_cycles};
 use crate::schedule::Steps;
-use crate::target::{Device, Features, LANES, SCHEDULERS, Target};
+use crate::target::{Device, Features, LANES, LINE, SCHEDULERS, Target};
 use crate::te::GemmSpec;
 
 /// How TMA copies bring the tiles.
@@ -92,7 +92,7 @@ impl LargeTile {
         tiles::all_arrangements(warps).map(with).collect()
     }
 
-    /// What a GEMM asks of the device in these tiles: MMAs, and the barrier of each stage, which blocks that share a multiprocessor
+    /// What a GEMM asks of the device in these tiles: MMAs, bytes from L2, and the barrier of each stage, which blocks that share a multiprocessor
     /// hide for each other.
     fn work(&self, spec: &GemmSpec, device: &Device) -> Work {
         let [bm, bn] = self.block;
@@ -100,11 +100,25 @@ impl LargeTile {
         Work {
             mma: (steps * bm * bn / MMA_ELEMENTS) as f64 * mma_cycles(spec, device) / SCHEDULERS as f64,
             bubble: tuning::MMA_TMA_BUBBLE / self.blocks as f64,
+            l2_bytes: Operand::BOTH.into_iter().map(|operand| self.read(spec, operand)).sum(),
+            l2_share: tuning::WGMMA_L2_SHARE,
+            launch: tuning::MMA_LAUNCH - tuning::EARLY_BEGIN,
+            prologue: tuning::WGMMA_PROLOGUE,
+            epilogue: (bm * bn) as f64 * f64::from(spec.out.bits()) / 8.0 / tuning::STORE_BYTES,
             iterations: up(spec.k, LARGE_BK) as f64,
             tiles: up(spec.m, bm).saturating_mul(up(spec.n, bn)).saturating_mul(spec.products()),
             resident: self.blocks,
             ..Work::NONE
         }
+    }
+
+    /// Bytes that TMA reads in L2 for a stage of an operand. Rows that begin inside lines are read in pieces: bf16 NT 697x15291x14264, whose rows are 16 bytes
+    /// off, takes 937 us on an H200 in 64 x 256, and 884 in 128 x 128 by cp.async.
+    fn read(&self, spec: &GemmSpec, operand: Operand) -> f64 {
+        let row = (operand.multiple(spec) * i64::from(spec.a.bits()) / 8).max(1);
+        let aligned = LINE.min(1 << row.trailing_zeros());
+        let bytes = self.block[operand as usize] * LARGE_BK * i64::from(spec.a.bits()) / 8;
+        bytes as f64 * (1.0 + further_reads(&tuning::UNALIGNED_READS, aligned))
     }
 }
 
@@ -162,7 +176,8 @@ impl Mma {
         (2..=most).rev().map(with).find(|m| m.shared(spec) <= room)
     }
 
-    /// By TMA copies in the cheapest [`LargeTile`]s, where tiles are large and their MMAs take longer than device memory.
+    /// By TMA copies in the cheapest [`LargeTile`]s, where tiles are large and their MMAs take longer than device memory, and less long than those of
+    /// these tiles.
     /// 7937x7185x11 NN of bf16 takes 126 us on an H200 in 96 x 192 by TMA, 71 in 128 x 128 by cp.async (h200-2026-11-29/below.jsonl).
     pub(super) fn with_best_tiles(self, spec: &GemmSpec, target: &Target) -> Mma {
         if !self.is_large() || Operand::BOTH.into_iter().any(|operand| self.copies_pieces(spec, operand)) {
@@ -173,7 +188,8 @@ impl Mma {
         let fitting = LargeTile::all(spec).into_iter().filter_map(|tile| {
             Some((cycles(&tile.work(spec, &device), &device), self.with_large_tile(tile, spec, target)?))
         });
-        let fitting = fitting.filter(|(cycles, _)| *cycles >= moved);
+        let own = cycles(&self.work(spec, target), &device);
+        let fitting = fitting.filter(|(cycles, _)| (moved..own).contains(cycles));
         fitting.min_by(|(a, _), (b, _)| a.total_cmp(b)).map_or(self, |(_, m)| m)
     }
 
