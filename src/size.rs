@@ -54,7 +54,14 @@ impl Size {
             return Ok(());
         }
         let message = format!("{} is {value}, but the program has `{}`", self.name, self.text());
-        Err(Error::input(Code::SizeValue, message).help("compile the program with a wider range of the size"))
+        let help = match value {
+            ..=0 => format!("launch nothing where {} is {value}", self.name),
+            _ if (self.low..=self.high).contains(&value) => {
+                format!("give a multiple of {}: fill the arrays up", self.by)
+            }
+            _ => "compile the program with a wider range of the size".to_string(),
+        };
+        Err(Error::input(Code::SizeValue, message).help(help))
     }
 
     /// That there is a value for each size, and each size can have it.
@@ -167,6 +174,9 @@ mod tests {
             Size::new("M", 1, 60, 8).is_err() && Size::new("M", 9, 8, 1).is_err() && Size::new("M", 0, 8, 1).is_err()
         );
         assert_eq!(size.check(12).unwrap_err().code(), Code::SizeValue);
+        let helps = [0, 12, 72].map(|value| size.check(value).unwrap_err().helps().join("; "));
+        let wider = "compile the program with a wider range of the size";
+        assert_eq!(helps, ["launch nothing where M is 0", "give a multiple of 8: fill the arrays up", wider]);
         assert!(Size::check_all([size.clone()].iter(), &[]).is_err());
         assert!(Size::check_all([size].iter(), &[16]).is_ok());
     }

@@ -7,15 +7,18 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+use warploom::Device;
 use warploom::kernel::Arg;
 use warploom::runtime::dlpack::{DLDataType, DLDevice, DLPACK_VERSION, DLPackVersion, DLTensor};
-use warploom::runtime::{DeviceBuffer, Program, RawStream};
+use warploom::runtime::{DeviceBuffer, RawStream, Workspace};
 
 /// kDLCUDA and kDLCUDAManaged.
-const DEVICES: [i32; 2] = [2, 13];
+const DEVICE_TYPES: [i32; 2] = [2, 13];
 const CUDA: &str = "__cuda_array_interface__";
 
 /// An array as it is given.
@@ -44,66 +47,112 @@ impl Given {
 
     pub fn is_on_device(&self) -> bool {
         match self {
-            Given::Exchanged(_, DLTensor { device, .. }) => DEVICES.contains(&device.device_type),
-            Given::Tensor(kind, _) => DEVICES.contains(kind),
+            Given::Exchanged(_, DLTensor { device, .. }) => DEVICE_TYPES.contains(&device.device_type),
+            Given::Tensor(kind, _) => DEVICE_TYPES.contains(kind),
             Given::Other(has_interface) => *has_interface,
         }
     }
 }
 
-/// Where the memory of an array is known from, with the number of its device.
+/// Where the memory of an array is known from.
 enum Found<'a, 'py> {
     Exchanged(DLTensor),
     Tensor(&'a Bound<'py, PyAny>),
-    Interface(Described, i32),
+    /// The extents in elements, and the number of the device.
+    Interface(Described, Vec<usize>, i32),
 }
 
-/// Puts the kernels on the stream.
-pub fn launch(kernels: &Kernels, arrays: &[Bound<'_, PyAny>], given: Vec<Given>, stream: usize) -> PyResult<()> {
+/// The devices that are open in this process. Kernels and arrays share the handle of a device.
+static DEVICES: Mutex<BTreeMap<u32, Device>> = Mutex::new(BTreeMap::new());
+
+/// The handle of a device; a new one where a fault has cost the last one.
+pub fn opened(ordinal: u32) -> warploom::Result<Device> {
+    let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(device) = devices.get(&ordinal).filter(|device| !device.is_lost()) {
+        return Ok(device.clone());
+    }
+    let device = Device::open(ordinal)?;
+    devices.insert(ordinal, device.clone());
+    Ok(device)
+}
+
+/// The number of the device whose memory is at an address.
+fn ordinal_of(address: u64) -> warploom::Result<u32> {
+    let devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = devices.values().find(|device| !device.is_lost()).cloned();
+    drop(devices);
+    known.map_or_else(|| opened(0), Ok)?.ordinal_of(address)
+}
+
+/// Puts the kernels for the sizes of the arrays on the stream.
+pub fn launch(of: &[&Kernels], arrays: &[Bound<'_, PyAny>], given: Vec<Given>, stream: usize) -> PyResult<()> {
+    let kernels = &of[0].kernels;
     let mut ordinal = None;
     let mut all = Vec::with_capacity(arrays.len());
-    for ((arg, array), given) in kernels.kernels.args.iter().zip(arrays).zip(given) {
-        let elsewhere = || PyTypeError::new_err(format!("argument {} is no device array as the others are", arg.name));
-        if matches!(given, Given::Exchanged(..) | Given::Tensor(..)) && !given.is_on_device() {
-            return Err(elsewhere());
-        }
-        let (found, number) = match given {
-            // Elements below a byte may be padded to one, which only the other way says.
-            Given::Exchanged(exchange, tensor) if exchange.is_on(tensor.device, stream) && tensor.dtype.bits >= 8 => {
-                (Found::Exchanged(tensor), tensor.device.device_id)
-            }
-            Given::Exchanged(_, DLTensor { device: DLDevice { device_id: number, .. }, .. })
-            | Given::Tensor(_, number) => (Found::Tensor(array), number),
-            Given::Other(_) => {
-                let interface = described(array, CUDA).map_err(|_| elsewhere())?;
-                interface.check(arg)?;
-                let number = kernels.ordinal_of(interface.address as u64).map_err(|error| raised(&error))? as i32;
-                (Found::Interface(interface, number), number)
-            }
-        };
+    for ((arg, array), given) in kernels.args.iter().zip(arrays).zip(given) {
+        let (found, number) = found(kernels, arg, array, given, stream)?;
         ordinal.get_or_insert(number);
         all.push(found);
     }
-    let program = kernels.on(ordinal.unwrap_or(0).max(0) as u32, stream).map_err(|error| raised(&error))?;
-    let views = program.args().iter().zip(all).map(|(arg, found)| match found {
+    let ordinal = ordinal.unwrap_or(0).max(0) as u32;
+    let device = opened(ordinal).map_err(|error| raised(&error))?;
+    let views = kernels.args.iter().zip(all).map(|(arg, found)| match found {
         // SAFETY: the library describes its own array, which the caller holds.
         Found::Exchanged(tensor) => {
-            unsafe { DeviceBuffer::borrow_dlpack(program.device(), &tensor) }.map_err(|error| raised(&error))
+            unsafe { DeviceBuffer::borrow_dlpack(&device, &tensor) }.map_err(|error| raised(&error))
         }
-        Found::Tensor(array) => imported(&program, array, stream),
-        Found::Interface(interface, number) => viewed(&program, arg, &interface, number),
+        Found::Tensor(array) => imported(&device, array, stream),
+        Found::Interface(interface, extents, number) => viewed(&device, arg, &interface, &extents, number),
     });
     let views = views.collect::<PyResult<Vec<DeviceBuffer>>>()?;
-    program.check(&views.iter().collect::<Vec<_>>()).map_err(|error| raised(&error))?;
-    let addresses: Vec<u64> = views.iter().map(DeviceBuffer::address).collect();
-    let stream: RawStream = std::ptr::with_exposed_provenance_mut(stream);
-    // SAFETY: the caller names a stream of the device; the arrays are as large as their shapes say, which are those of the program, and
-    // live as long as the caller holds them.
-    let launched = unsafe { program.launch_raw(stream, &addresses) };
+    let launched = enqueue(of, &views, ordinal, stream);
     // A wait for the device's own stream would end the recording of a graph.
     // SAFETY: the launch is the only work here, and it is on the caller's stream.
     views.into_iter().for_each(|view| unsafe { view.give_back() });
     launched.map_err(|error| raised(&error))
+}
+
+/// Checks the arrays, and launches the kernels at the sizes that their shapes state.
+fn enqueue(of: &[&Kernels], views: &[DeviceBuffer], ordinal: u32, stream: usize) -> warploom::Result<()> {
+    let shapes: Vec<&[usize]> = views.iter().map(DeviceBuffer::shape).collect();
+    let (kernels, sizes) = crate::chosen(of, &shapes)?;
+    let program = kernels.on(ordinal, stream)?;
+    program.check(&views.iter().collect::<Vec<_>>())?;
+    let addresses: Vec<u64> = views.iter().map(DeviceBuffer::address).collect();
+    let stream: RawStream = std::ptr::with_exposed_provenance_mut(stream);
+    // SAFETY: the caller names a stream of the device; the arrays are as large as their shapes say, which are those of the program at
+    // these sizes, and live as long as the caller holds them.
+    unsafe { program.launch_raw_sized(stream, &addresses, &sizes, Workspace::Loaded) }
+}
+
+/// Where the memory of an array is, and the number of its device.
+fn found<'a, 'py>(
+    kernels: &warploom::Kernels,
+    arg: &Arg,
+    array: &'a Bound<'py, PyAny>,
+    given: Given,
+    stream: usize,
+) -> PyResult<(Found<'a, 'py>, i32)> {
+    let elsewhere = || PyTypeError::new_err(format!("argument {} is no device array as the others are", arg.name));
+    if matches!(given, Given::Exchanged(..) | Given::Tensor(..)) && !given.is_on_device() {
+        return Err(elsewhere());
+    }
+    Ok(match given {
+        // Elements below a byte may be padded to one, which only the other way says.
+        Given::Exchanged(exchange, tensor) if exchange.is_on(tensor.device, stream) && tensor.dtype.bits >= 8 => {
+            (Found::Exchanged(tensor), tensor.device.device_id)
+        }
+        Given::Exchanged(_, DLTensor { device: DLDevice { device_id: number, .. }, .. }) | Given::Tensor(_, number) => {
+            (Found::Tensor(array), number)
+        }
+        Given::Other(_) => {
+            let interface = described(array, CUDA).map_err(|_| elsewhere())?;
+            interface.check_type(kernels, arg)?;
+            let number = ordinal_of(interface.address as u64).map_err(|error| raised(&error))? as i32;
+            let extents = interface.extents(arg);
+            (Found::Interface(interface, extents, number), number)
+        }
+    })
 }
 
 /// The table of functions by which a library describes its arrays in C (DLPack 1.3, DLPackExchangeAPI). The library keeps it for ever.
@@ -166,13 +215,11 @@ impl Exchange {
 }
 
 /// A view of what an interface describes. Its type has been compared with the argument's: numpy has fewer types.
-fn viewed(program: &Program, arg: &Arg, interface: &Described, number: i32) -> PyResult<DeviceBuffer> {
-    // Elements below a byte are given as the bytes that hold them, in any shape.
-    let mut shape =
-        if arg.dtype.bits() < 8 { arg.shape.clone() } else { interface.shape.iter().map(|n| *n as i64).collect() };
+fn viewed(device: &Device, arg: &Arg, interface: &Described, extents: &[usize], number: i32) -> PyResult<DeviceBuffer> {
+    let mut shape: Vec<i64> = extents.iter().map(|extent| *extent as i64).collect();
     let tensor = DLTensor {
         data: std::ptr::with_exposed_provenance_mut(interface.address),
-        device: DLDevice { device_type: DEVICES[0], device_id: number },
+        device: DLDevice { device_type: DEVICE_TYPES[0], device_id: number },
         ndim: shape.len() as i32,
         dtype: DLDataType::of(arg.dtype),
         shape: shape.as_mut_ptr(),
@@ -180,12 +227,12 @@ fn viewed(program: &Program, arg: &Arg, interface: &Described, number: i32) -> P
         byte_offset: 0,
     };
     // SAFETY: the shape lives as long as it is read; the caller holds the array.
-    let view = unsafe { DeviceBuffer::borrow_dlpack(program.device(), &tensor) }.map_err(|error| raised(&error))?;
+    let view = unsafe { DeviceBuffer::borrow_dlpack(device, &tensor) }.map_err(|error| raised(&error))?;
     Ok(if interface.read_only { view.read_only() } else { view })
 }
 
 /// A view of an array that its library has made ready for the stream.
-fn imported(program: &Program, array: &Bound<'_, PyAny>, stream: usize) -> PyResult<DeviceBuffer> {
+fn imported(device: &Device, array: &Bound<'_, PyAny>, stream: usize) -> PyResult<DeviceBuffer> {
     let py = array.py();
     // The protocol calls the legacy default stream 1.
     let ready = |versioned: bool| {
@@ -198,7 +245,6 @@ fn imported(program: &Program, array: &Bound<'_, PyAny>, stream: usize) -> PyRes
     };
     let capsule =
         ready(true).or_else(|error| if error.is_instance_of::<PyTypeError>(py) { ready(false) } else { Err(error) })?;
-    let device = program.device();
     let imported = if let Some(tensor) = taken(&capsule, c"dltensor_versioned", c"used_dltensor_versioned") {
         // SAFETY: the capsule has handed the tensor over, and is marked as used.
         unsafe { DeviceBuffer::from_dlpack(device, tensor.cast()) }

@@ -56,33 +56,84 @@ fn is_of(dtype: DType, typestr: &str) -> bool {
 }
 
 impl Described {
-    /// That it can be given for an argument. Elements below a byte are given as the bytes that hold them, in any shape.
-    pub fn check(&self, arg: &Arg) -> PyResult<()> {
-        let Described { typestr, shape, .. } = self;
-        let wanted = format!("argument {} is {}{:?}", arg.name, arg.dtype, arg.shape);
-        if !is_of(arg.dtype, typestr) {
-            return Err(PyTypeError::new_err(format!("{wanted}, and an array of type {typestr} was given")));
+    /// That it has the type of an argument and no gaps.
+    pub fn check_type(&self, kernels: &Kernels, arg: &Arg) -> PyResult<()> {
+        let wanted = || format!("argument {} is {}", arg.name, crate::words(kernels, arg));
+        if !is_of(arg.dtype, &self.typestr) {
+            let message = format!("{}, and an array of type {} was given", wanted(), self.typestr);
+            return Err(PyTypeError::new_err(message));
         }
+        if !self.packed {
+            let message = format!("{}, and an array that is not contiguous was given", wanted());
+            return Err(PyValueError::new_err(message));
+        }
+        Ok(())
+    }
+
+    /// The extents in elements of an array for an argument. Elements below a byte are given as the bytes that hold them, in any shape: those
+    /// of the argument with as many rows as the bytes hold, where its rows are a dynamic size. Bytes that hold no such array are one row.
+    pub fn extents(&self, arg: &Arg) -> Vec<usize> {
+        if arg.dtype.bits() >= 8 {
+            return self.shape.clone();
+        }
+        let (bits, bytes) = (i128::from(arg.dtype.bits()), self.shape.iter().product::<usize>());
+        let missing = (i128::from(arg.bytes) - bytes as i128) * 8;
+        let row = bits * i128::from(arg.strides.first().copied().unwrap_or(1).max(1));
+        let mut extents: Vec<i128> = arg.shape.iter().copied().map(i128::from).collect();
+        match extents.first_mut() {
+            Some(rows) if missing == 0 || arg.dynamic.is_some() && missing % row == 0 => *rows -= missing / row,
+            _ => extents = vec![bytes as i128 * 8 / bits],
+        }
+        extents.iter().map(|extent| usize::try_from(*extent).unwrap_or(0)).collect()
+    }
+
+    /// That it has the shape of an argument at its sizes, and may be written where the argument is.
+    fn check_shape(&self, arg: &Arg) -> PyResult<()> {
+        let Described { shape, .. } = self;
+        let wanted = || format!("argument {} is {}{:?}", arg.name, arg.dtype, arg.shape);
         let fits = if arg.dtype.bits() < 8 {
             shape.iter().product::<usize>() as u64 == arg.bytes
         } else {
             arg.takes_shape(shape)
         };
         if !fits {
-            return Err(PyValueError::new_err(format!("{wanted}, and an array of shape {shape:?} was given")));
-        }
-        if !self.packed {
-            return Err(PyValueError::new_err(format!("{wanted}, and an array that is not contiguous was given")));
+            return Err(PyValueError::new_err(format!("{}, and an array of shape {shape:?} was given", wanted())));
         }
         if self.read_only && arg.access != Access::Read {
-            return Err(PyValueError::new_err(format!("{wanted} and is written, and a read-only array was given")));
+            return Err(PyValueError::new_err(format!("{} and is written, and a read-only array was given", wanted())));
         }
         Ok(())
     }
 }
 
-/// Runs the kernels on the simulator.
-pub fn simulate(kernels: &Kernels, arrays: &[Bound<'_, PyAny>]) -> PyResult<()> {
+/// Runs the kernels for the sizes of the arrays on the simulator.
+pub fn simulate(of: &[&crate::Kernels], arrays: &[Bound<'_, PyAny>]) -> PyResult<()> {
+    let given = all_described(&of[0].kernels, arrays)?;
+    let extents: Vec<Vec<usize>> =
+        of[0].kernels.args.iter().zip(&given).map(|(arg, found)| found.extents(arg)).collect();
+    let shapes: Vec<&[usize]> = extents.iter().map(Vec::as_slice).collect();
+    let (chosen, sizes) = crate::chosen(of, &shapes).map_err(|error| raised(&error))?;
+    let kernels = &chosen.kernels;
+    let args: Vec<Arg> = kernels.args.iter().map(|arg| arg.at(&sizes)).collect();
+    args.iter().zip(&given).try_for_each(|(arg, found)| found.check_shape(arg))?;
+    let mut values: Vec<Array> = Vec::new();
+    for (arg, found) in args.iter().zip(&given) {
+        let shape = arg.shape.iter().map(|extent| *extent as usize).collect();
+        // SAFETY: the interpreter lock is held and the caller holds the array, which has as many bytes as its shape says.
+        let bytes = unsafe { bytes_at(found.address, arg.bytes as usize) }.to_vec();
+        values.push(Array { dtype: arg.dtype, shape, bytes });
+    }
+    kernels.check_values(&values).and_then(|()| warploom::simulate(kernels, &mut values)).map_err(|e| raised(&e))?;
+    for ((arg, found), value) in args.iter().zip(&given).zip(&values).filter(|((arg, _), _)| arg.access != Access::Read)
+    {
+        // SAFETY: as above; the array may be written, and the view of before is gone.
+        unsafe { bytes_at(found.address, arg.bytes as usize) }.copy_from_slice(&value.bytes);
+    }
+    Ok(())
+}
+
+/// What the interface of each array says, with the types of the arguments.
+fn all_described(kernels: &Kernels, arrays: &[Bound<'_, PyAny>]) -> PyResult<Vec<Described>> {
     let mut given = Vec::new();
     for (arg, array) in kernels.args.iter().zip(arrays) {
         let found = described(array, "__array_interface__").map_err(|_| {
@@ -90,24 +141,10 @@ pub fn simulate(kernels: &Kernels, arrays: &[Bound<'_, PyAny>]) -> PyResult<()> 
             let takes = "numpy arrays, and arrays with __dlpack__ or __cuda_array_interface__ are taken";
             PyTypeError::new_err(format!("argument {} is no array but a {kind}: {takes}", arg.name))
         })?;
-        found.check(arg)?;
+        found.check_type(kernels, arg)?;
         given.push(found);
     }
-    let mut values: Vec<Array> = Vec::new();
-    for (arg, found) in kernels.args.iter().zip(&given) {
-        let shape = arg.shape.iter().map(|extent| *extent as usize).collect();
-        // SAFETY: the interpreter lock is held and the caller holds the array, which has as many bytes as its shape says.
-        let bytes = unsafe { bytes_at(found.address, arg.bytes as usize) }.to_vec();
-        values.push(Array { dtype: arg.dtype, shape, bytes });
-    }
-    kernels.check_values(&values).and_then(|()| warploom::simulate(kernels, &mut values)).map_err(|e| raised(&e))?;
-    for ((arg, found), value) in
-        kernels.args.iter().zip(&given).zip(&values).filter(|((arg, _), _)| arg.access != Access::Read)
-    {
-        // SAFETY: as above; the array may be written, and the view of before is gone.
-        unsafe { bytes_at(found.address, arg.bytes as usize) }.copy_from_slice(&value.bytes);
-    }
-    Ok(())
+    Ok(given)
 }
 
 /// # Safety

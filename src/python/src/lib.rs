@@ -7,11 +7,13 @@ mod host;
 
 use device::Given;
 use error::raised;
+use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyRange, PyTuple};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use warploom::kernel::Access;
+use warploom::kernel::{Access, Arg, Size};
 use warploom::runtime::Program;
 use warploom::{DType, Gemm, Schedule};
 
@@ -51,46 +53,90 @@ impl Kernels {
         &self.schedule
     }
 
-    /// What a call takes, in order: (name, type, shape, "read", "write" or "read_write").
+    /// What a call takes, in order: (name, type, shape, "read", "write" or "read_write"). A dynamic extent is the name of its size.
     #[getter]
-    fn arguments(&self) -> Vec<(String, String, Vec<i64>, &'static str)> {
+    fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Vec<Argument<'py>>> {
         let access = |access| match access {
             Access::Read => "read",
             Access::Write => "write",
             _ => "read_write",
         };
-        let args = self.kernels.args.iter();
-        args.map(|arg| (arg.name.clone(), arg.dtype.to_string(), arg.shape.clone(), access(arg.access))).collect()
+        let one = |arg: &Arg| {
+            let mut shape = arg.shape.iter().map(|n| n.into_bound_py_any(py)).collect::<PyResult<Vec<_>>>()?;
+            if let (Some(size), Some(first)) = (arg.dynamic.and_then(|n| self.kernels.sizes.get(n)), shape.first_mut())
+            {
+                *first = size.name.as_str().into_bound_py_any(py)?;
+            }
+            Ok((arg.name.clone(), arg.dtype.to_string(), shape, access(arg.access)))
+        };
+        self.kernels.args.iter().map(one).collect()
+    }
+
+    /// The values that each dynamic size can have: `{"M": range(1, 8193)}`. A call reads the sizes off its arrays.
+    #[getter]
+    fn sizes<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        values_of(py, &self.kernels.sizes)
     }
 
     /// Runs the kernels. `stream` is the CUDA stream of a launch as an address (`torch.cuda.current_stream().cuda_stream`); 0 is the
     /// default stream. A launch does not wait for the kernels.
     #[pyo3(signature = (*arrays, stream = 0))]
     fn __call__(&self, arrays: &Bound<'_, PyTuple>, stream: usize) -> PyResult<()> {
-        let arrays: Vec<Bound<'_, PyAny>> = arrays.iter().collect();
-        if arrays.len() != self.kernels.args.len() {
-            let names: Vec<&str> = self.kernels.args.iter().map(|arg| arg.name.as_str()).collect();
-            let message =
-                format!("{} takes {}, and {} arrays were given", self.kernels.name, names.join(", "), arrays.len());
-            return Err(pyo3::exceptions::PyTypeError::new_err(message));
-        }
-        let given: Vec<Given> = arrays.iter().map(Given::of).collect();
-        if given.iter().any(Given::is_on_device) {
-            device::launch(self, &arrays, given, stream)
-        } else {
-            host::simulate(&self.kernels, &arrays)
-        }
+        call(&[self], arrays, stream)
     }
 
     fn __repr__(&self) -> String {
-        let args = self.kernels.args.iter().map(|arg| format!("{} {}{:?}", arg.name, arg.dtype, arg.shape));
-        format!(
-            "<warploom.Kernels {}({}) for {}>",
-            self.kernels.name,
-            args.collect::<Vec<_>>().join(", "),
-            self.kernels.target
-        )
+        shown("Kernels", &self.kernels)
     }
+}
+
+/// An argument for Python: its name, type, shape and access.
+type Argument<'py> = (String, String, Vec<Bound<'py, PyAny>>, &'static str);
+
+/// The values of each size as a `range`.
+fn values_of<'py>(py: Python<'py>, sizes: &[Size]) -> PyResult<Bound<'py, PyDict>> {
+    let out = PyDict::new(py);
+    for size in sizes {
+        let first = (size.low + size.by - 1) / size.by * size.by;
+        let values = PyRange::new_with_step(py, first as isize, size.high as isize + 1, size.by as isize)?;
+        out.set_item(&size.name, values)?;
+    }
+    Ok(out)
+}
+
+/// `f16[1..=8192, 4096]`
+fn words(kernels: &warploom::Kernels, arg: &Arg) -> String {
+    format!("{}[{}]", arg.dtype, kernels.extents(arg).join(", "))
+}
+
+/// `<warploom.Kernels gemm(A f16[1..=64, 64], ..) for sm_80>`
+fn shown(class: &str, kernels: &warploom::Kernels) -> String {
+    let args = kernels.args.iter().map(|arg| format!("{} {}", arg.name, words(kernels, arg)));
+    let args = args.collect::<Vec<_>>().join(", ");
+    format!("<warploom.{class} {}({args}) for {}>", kernels.name, kernels.target)
+}
+
+/// Runs those kernels that take the sizes of the arrays: on the device of the arrays, or on the simulator. All take the same arguments.
+fn call(of: &[&Kernels], arrays: &Bound<'_, PyTuple>, stream: usize) -> PyResult<()> {
+    let arrays: Vec<Bound<'_, PyAny>> = arrays.iter().collect();
+    let kernels = &of[0].kernels;
+    if arrays.len() != kernels.args.len() {
+        let names: Vec<&str> = kernels.args.iter().map(|arg| arg.name.as_str()).collect();
+        let message = format!("{} takes {}, and {} arrays were given", kernels.name, names.join(", "), arrays.len());
+        return Err(PyTypeError::new_err(message));
+    }
+    let given: Vec<Given> = arrays.iter().map(Given::of).collect();
+    if given.iter().any(Given::is_on_device) {
+        device::launch(of, &arrays, given, stream)
+    } else {
+        host::simulate(of, &arrays)
+    }
+}
+
+/// The kernels that take arrays of these shapes, and the value of each dynamic size.
+fn chosen<'k>(of: &[&'k Kernels], shapes: &[&[usize]]) -> warploom::Result<(&'k Kernels, Vec<i64>)> {
+    let kernels = of[0];
+    Ok((kernels, kernels.kernels.sizes_of(shapes)?))
 }
 
 impl Kernels {
@@ -101,22 +147,9 @@ impl Kernels {
         if let Some(program) = loaded.get(&key).filter(|program| !program.device().is_lost()) {
             return Ok(program.clone());
         }
-        let program = Arc::new(warploom::Device::open(ordinal)?.load(&self.kernels)?);
+        let program = Arc::new(device::opened(ordinal)?.load(&self.kernels)?);
         loaded.insert(key, program.clone());
         Ok(program)
-    }
-}
-
-impl Kernels {
-    /// The number of the device whose memory is at an address.
-    fn ordinal_of(&self, address: u64) -> warploom::Result<u32> {
-        let loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = loaded.values().map(|program| program.device()).find(|device| !device.is_lost()).cloned();
-        drop(loaded);
-        match known {
-            Some(device) => device.ordinal_of(address),
-            None => warploom::Device::open(0)?.ordinal_of(address),
-        }
     }
 }
 
@@ -134,9 +167,19 @@ fn compile(py: Python<'_>, text: &str) -> PyResult<Kernels> {
 
 /// Kernels of a matrix product with recommended steps: C[m, n] = A B. `dtype` is the type of the inputs (`f16`: sums in f32,
 /// C in f16) or has those of the accumulators and of C, too (`f16>f32>f32`); `layout` has a letter for A and one for B, N as it is and T transposed.
+/// `m` is a number of rows, or a range of them as a text, `"1..=8192"`: the kernels take A and C with each number of rows in the range.
 #[pyfunction]
 #[pyo3(signature = (m, n, k, dtype = "f16", layout = "NN", target = "sm_90a"))]
-fn gemm(py: Python<'_>, m: u64, n: u64, k: u64, dtype: &str, layout: &str, target: &str) -> PyResult<Kernels> {
+fn gemm(
+    py: Python<'_>,
+    m: &Bound<'_, PyAny>,
+    n: u64,
+    k: u64,
+    dtype: &str,
+    layout: &str,
+    target: &str,
+) -> PyResult<Kernels> {
+    let m = rows(m)?;
     // In a program's line one type is that of the sums, too.
     let of_inputs = |inputs| {
         let gemm = Gemm::new(1, 1, 1).of(inputs);
@@ -144,6 +187,19 @@ fn gemm(py: Python<'_>, m: u64, n: u64, k: u64, dtype: &str, layout: &str, targe
     };
     let types = DType::parse(dtype).map_or_else(|| dtype.to_string(), of_inputs);
     compile(py, &format!("gemm {m}x{n}x{k} {types} {layout}\ntarget {target}\nrecommend\n"))
+}
+
+/// The rows of a product in words: a number, or a range.
+fn rows(m: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(range) = m.extract::<String>() {
+        return Ok(range);
+    }
+    m.extract::<i64>().map(|rows| rows.to_string()).map_err(|_| {
+        let kind = m.get_type().name().map_or_else(|_| String::from("?"), |name| name.to_string());
+        PyTypeError::new_err(format!(
+            "m is a number of rows or a range of them, such as \"1..=8192\", and a {kind} was given"
+        ))
+    })
 }
 
 /// Compiles scheduled loop nests to PTX, and runs them on the simulator or on a GPU.

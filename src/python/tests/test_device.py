@@ -19,6 +19,21 @@ except (OSError, AttributeError):
         raise
     CUDA = None
 
+# Row i of Z is the sum of rows of X and Y. Each block has a row, so the grid is the number of rows.
+ROWS = """program rows
+  size M in 8..=64 by 8
+  input X f32[M, 32]; input Y f32[M, 32]
+  Z: output Z[i M, j 32] f32 = X[i, j] + Y[i, j]
+target sm_80
+bind i blockIdx.x; bind j threadIdx.x
+"""
+NIBBLES = """program nibbles
+  size M in 1..=16
+  input X u4[M, 32]
+  Z: output Z[i M, j 32] s32 = s32(X[i, j])
+target sm_80
+bind i blockIdx.x; bind j threadIdx.x
+"""
 VEC_ADD = "vec_add 1024\ntarget sm_80\nsplit i ? 128 -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x\n"
 NEW_CAPSULE = c.pythonapi.PyCapsule_New
 NEW_CAPSULE.restype, NEW_CAPSULE.argtypes = c.py_object, [c.c_void_p, c.c_void_p, c.c_void_p]
@@ -44,14 +59,21 @@ class Launch(c.Structure):
                 ("sizes", c.c_void_p), ("count", c.c_size_t)]
 
 
-def memory(address):
+def memory(address, shape=(1024,)):
     """Device memory of the driver is host memory."""
-    return np.ctypeslib.as_array((c.c_float * 1024).from_address(address))
+    return np.ctypeslib.as_array((c.c_float * int(np.prod(shape))).from_address(address)).reshape(shape)
 
 
 @c.CFUNCTYPE(c.c_int, c.POINTER(Launch))
 def add(launch):
     x, y, z = (memory(launch.contents.values[n]) for n in range(3))
+    z[:] = x + y
+    return 0
+
+
+@c.CFUNCTYPE(c.c_int, c.POINTER(Launch))
+def add_rows(launch):
+    x, y, z = (memory(launch.contents.values[n], (launch.contents.extents[0], 32)) for n in range(3))
     z[:] = x + y
     return 0
 
@@ -68,24 +90,34 @@ def journal():
 
 
 class Interface:
-    """1024 floats on the device, by `__cuda_array_interface__`."""
+    """Floats on the device, by `__cuda_array_interface__`: 1024 of one value, or those of an array."""
+
+    typestr = "<f4"
 
     def __init__(self, values):
+        self.extents = np.shape(values) or (1024,)
         address = c.c_uint64()
-        call("cuMemAlloc_v2", c.byref(address), c.c_size_t(4096))
+        call("cuMemAlloc_v2", c.byref(address), c.c_size_t(4 * int(np.prod(self.extents))))
         self.address = address.value
-        memory(self.address)[:] = values
+        self.array()[...] = values
+
+    def array(self):
+        return memory(self.address, self.extents)
 
     @property
     def __cuda_array_interface__(self):
-        return {"data": (self.address, False), "typestr": "<f4", "shape": (1024,), "strides": None, "version": 3}
+        return {"data": (self.address, False), "typestr": self.typestr, "shape": self.extents, "strides": None, "version": 3}
 
 
 class Tensor:
     """The same by DLPack, as a library before version 1.0 hands it over: without `max_version`."""
 
+    array = Interface.array
+
     def __init__(self, values, device=0, bits=32):
-        self.address, self.device, self.bits = Interface(values).address, device, bits
+        held = Interface(values)
+        self.address, self.extents, self.device, self.bits = held.address, held.extents, device, bits
+        self.shape = (c.c_int64 * len(self.extents))(*self.extents)
         self.streams, self.deleted, self.held = [], 0, []
 
     def __dlpack_device__(self):
@@ -93,10 +125,10 @@ class Tensor:
 
     def __dlpack__(self, stream=None):
         self.streams.append(stream)
-        shape, deleter = (c.c_int64 * 1)(1024), DELETER(self.delete)
-        tensor = DLTensor(self.address, (2, self.device), 1, 2, self.bits, 1, shape, None, 0)
+        deleter = DELETER(self.delete)
+        tensor = DLTensor(self.address, (2, self.device), len(self.shape), 2, self.bits, 1, self.shape, None, 0)
         managed = Legacy(tensor, None, deleter)
-        self.held.append((shape, deleter, managed))
+        self.held.append((deleter, managed))
         return NEW_CAPSULE(c.addressof(managed), b"dltensor", None)
 
     def delete(self, _):
@@ -116,12 +148,12 @@ class Table(c.Structure):
 class Exchanged(Tensor):
     """The same from a library that describes its arrays in C."""
 
-    current, shape = 0, (c.c_int64 * 1)(1024)
+    current = 0
 
     @TO_TENSOR
     @staticmethod
     def tensor(array, out):
-        out[0] = DLTensor(array.address, (2, array.device), 1, 2, array.bits, 1, Exchanged.shape, None, 0)
+        out[0] = DLTensor(array.address, (2, array.device), len(array.shape), 2, array.bits, 1, array.shape, None, 0)
         return 0
 
     @STREAM
@@ -220,6 +252,63 @@ class OnDevice(unittest.TestCase):
         with self.on_device(1):
             self.sums(Interface)
         self.assertIn("cuLaunchKernel", " ".join(journal()))
+
+    def test_a_dynamic_size_is_that_of_the_arrays(self):
+        CUDA.mock_executor(add_rows)
+        self.addCleanup(CUDA.mock_executor, add)
+        kernels = warploom.compile(ROWS)
+        for kind in [Interface, Tensor, Exchanged]:
+            for m in [8, 24, 64]:
+                with self.subTest(kind=kind.__name__, m=m):
+                    x = np.arange(32 * m, dtype="f4").reshape(m, 32)
+                    arrays = [kind(x), kind(np.full((m, 32), m, "f4")), kind(np.zeros((m, 32), "f4"))]
+                    journal()
+                    kernels(*arrays)
+                    call("cuCtxSynchronize")
+                    np.testing.assert_array_equal(arrays[2].array(), x + m)
+                    launches = [line for line in journal() if line.startswith("cuLaunchKernel")]
+                    self.assertEqual(len(launches), 1)
+                    self.assertIn(f" grid [{m}, 1, 1] ", launches[0])
+
+    def test_bytes_of_4_bit_elements_state_a_dynamic_size(self):
+        CUDA.mock_executor(c.CFUNCTYPE(c.c_int, c.POINTER(Launch))())
+        self.addCleanup(CUDA.mock_executor, add)
+        kernels = warploom.compile(NIBBLES)
+        for extents, m in [((3, 16), 3), ((48,), 3), ((2, 2, 4), 1), ((17,), None), ((272,), None)]:
+            x, z = Interface(0), Interface(np.zeros((m or 1, 32), "f4"))
+            (x.extents, x.typestr), z.typestr = (extents, "|u1"), "<i4"
+            journal()
+            if m is None:
+                with self.subTest(extents), self.assertRaises(warploom.Error) as caught:
+                    kernels(x, z)
+                self.assertIn(caught.exception.code, ["launch.shape", "size.value"])
+                self.assertNotIn("cuLaunchKernel", " ".join(journal()))
+            else:
+                kernels(x, z)
+                self.assertIn(f" grid [{m}, 1, 1] ", " ".join(journal()))
+            call("cuCtxSynchronize")
+
+    def test_arrays_that_give_a_dynamic_size_no_value_are_refused(self):
+        kernels = warploom.compile(ROWS)
+        of = {m: np.zeros((m, 32), "f4") for m in [0, 8, 12, 16, 72]}
+        journal()
+        for kind in [Interface, Tensor, Exchanged]:
+            for ms, message, help in [
+                ((8, 16, 8), "M is 8 by array X, and 16 by array Y", "give arrays of one size"),
+                ((16, 16, 8), "M is 16 by array Y, and 8 by array Z", "give arrays of one size"),
+                ((12, 12, 12), "M is 12, but the program has `size M in 8..=64 by 8`", "give a multiple of 8: fill the arrays up"),
+                ((72, 72, 72), "M is 72, but the program has `size M in 8..=64 by 8`", "compile the program with a wider range of the size"),
+            ]:
+                with self.subTest(kind=kind.__name__, ms=ms), self.assertRaises(warploom.Error) as caught:
+                    kernels(*(kind(of[m]) for m in ms))
+                self.assertEqual(caught.exception.code, "size.value")
+                self.assertEqual(str(caught.exception), f"error in the input [size.value]: {message}\n  try: {help}")
+            # The rows agree, and their length does not.
+            with self.assertRaises(warploom.Error) as caught:
+                kernels(kind(of[16]), kind(np.zeros((16, 16), "f4")), kind(of[16]))
+            self.assertEqual(caught.exception.code, "launch.shape")
+            self.assertIn("argument Y of rows is f32[16, 32], and f32[16, 16] was given", str(caught.exception))
+        self.assertNotIn("cuLaunchKernel", " ".join(journal()))
 
     @contextlib.contextmanager
     def on_device(self, ordinal):

@@ -10,6 +10,23 @@ target sm_80
 split i ? 128 -> i0 i1
 bind i0 blockIdx.x; bind i1 threadIdx.x
 """
+# Two dynamic sizes. The iterators of each block are bound, so every kernel is one per block.
+OUTER = """program outer
+  size M in 4..=32 by 4; size N in 1..=9
+  input X f32[M]; input Y f32[N]
+  c: output C[i M, j 4] f32 = X[i] + X[i]
+  d: output D[k N, l 4] f32 = Y[k] + Y[k] + Y[k]
+target sm_80
+bind i blockIdx.x; bind j threadIdx.x
+bind k blockIdx.x; bind l threadIdx.x
+"""
+NIBBLES = """program nibbles
+  size M in 1..=16
+  input X u4[M, 32]
+  Z: output Z[i M, j 32] s32 = s32(X[i, j])
+target sm_80
+bind i blockIdx.x; bind j threadIdx.x
+"""
 
 
 class Compiled(unittest.TestCase):
@@ -27,8 +44,12 @@ class Compiled(unittest.TestCase):
         self.assertIn("4 | bind i0 blockIdx.w; bind i1 threadIdx.x\n", str(caught.exception))
         self.assertIn("^^^", str(caught.exception))
         self.assertTrue(caught.exception.code)
-        with self.assertRaises(warploom.Error):
-            warploom.gemm(0, 64, 64)
+        for m in [0, -1, "64..=1", "1..=x", "64x64"]:
+            with self.subTest(m), self.assertRaises(warploom.Error):
+                warploom.gemm(m, 64, 64)
+        with self.assertRaises(TypeError) as caught:
+            warploom.gemm(1.5, 64, 64)
+        self.assertEqual(str(caught.exception), 'm is a number of rows or a range of them, such as "1..=8192", and a float was given')
 
 
 class Simulated(unittest.TestCase):
@@ -54,6 +75,66 @@ class Simulated(unittest.TestCase):
         # Halves hold every whole number up to 2048: beyond it, only a sum that is rounded once is this one.
         self.assertGreater(np.abs(exact).max(), 2048)
         np.testing.assert_array_equal(c, exact.astype("f2"))
+
+    def test_a_dynamic_size_is_that_of_the_arrays(self):
+        random = np.random.default_rng(3)
+        b = random.integers(-3, 4, (64, 64)).astype("f2")
+        for target in ["sm_80", "sm_90a"]:
+            kernels = warploom.gemm("1..=200", 64, 64, layout="NT", target=target)
+            self.assertEqual(kernels.sizes, {"M": range(1, 201)})
+            self.assertEqual(kernels.arguments[0], ("A", "f16", ["M", 64], "read"))
+            self.assertEqual(repr(kernels), f"<warploom.Kernels gemm(A f16[1..=200, 64], B f16[64, 64], C f16[1..=200, 64]) for {target}>")
+            for m in [1, 17, 200]:
+                with self.subTest(target=target, m=m):
+                    a, c = random.integers(-3, 4, (m, 64)).astype("f2"), np.full((m, 64), np.nan, "f2")
+                    kernels(a, b, c)
+                    np.testing.assert_array_equal(c, a @ b.T)
+
+    def test_several_dynamic_sizes_are_those_of_the_arrays(self):
+        kernels = warploom.compile(OUTER)
+        self.assertEqual(kernels.sizes, {"M": range(4, 33, 4), "N": range(1, 10)})
+        for m, n in [(4, 1), (32, 9), (12, 5)]:
+            x, y = np.arange(m, dtype="f4"), np.arange(n, dtype="f4")
+            c, d = np.zeros((m, 4), "f4"), np.zeros((n, 4), "f4")
+            kernels(x, y, c, d)
+            np.testing.assert_array_equal(c, np.repeat(2 * x, 4).reshape(m, 4))
+            np.testing.assert_array_equal(d, np.repeat(3 * y, 4).reshape(n, 4))
+
+    def test_bytes_of_4_bit_elements_state_a_dynamic_size(self):
+        kernels = warploom.compile(NIBBLES)
+        for m in [1, 3, 16]:
+            x = (np.arange(16 * m) * 37 % 256).astype("u1").reshape(m, 16)
+            for given in [x, x.ravel()]:
+                z = np.zeros((m, 32), "i4")
+                kernels(given, z)
+                np.testing.assert_array_equal(z, np.stack([given & 15, given >> 4], -1).reshape(m, 32))
+        for wrong in [np.zeros(17, "u1"), np.zeros((4, 16), "u1")]:
+            with self.assertRaises((warploom.Error, ValueError)):
+                kernels(wrong, np.zeros((3, 32), "i4"))
+
+    def test_arrays_that_give_a_dynamic_size_no_value_are_refused(self):
+        kernels = warploom.compile(OUTER)
+        f4 = lambda *shape: np.zeros(shape, "f4")
+        for shapes, message, help in [
+            ((8, 2, (12, 4), (2, 4)), "M is 8 by array X, and 12 by array C", "give arrays of one size"),
+            ((8, 2, (8, 4), (3, 4)), "N is 2 by array Y, and 3 by array D", "give arrays of one size"),
+            ((6, 2, (6, 4), (2, 4)), "M is 6, but the program has `size M in 4..=32 by 4`", "give a multiple of 4: fill the arrays up"),
+            ((8, 10, (8, 4), (10, 4)), "N is 10, but the program has `size N in 1..=9`", "compile the program with a wider range of the size"),
+            ((8, 0, (8, 4), (0, 4)), "N is 0, but the program has `size N in 1..=9`", "launch nothing where N is 0"),
+        ]:
+            with self.subTest(message), self.assertRaises(warploom.Error) as caught:
+                kernels(*(np.zeros(shape, "f4") for shape in shapes))
+            with self.subTest(message):
+                self.assertEqual(caught.exception.code, "size.value")
+                self.assertEqual(str(caught.exception), f"error in the input [size.value]: {message}\n  try: {help}")
+        for error, arguments, text in [
+            (ValueError, (f4(8), f4(2), f4(8, 3), f4(2, 4)), "argument C is f32[8, 4], and an array of shape [8, 3] was given"),
+            (TypeError, (f4(8), f4(2).astype("f8"), f4(8, 4), f4(2, 4)), "argument Y is f32[1..=9], and an array of type <f8 was given"),
+        ]:
+            with self.subTest(text), self.assertRaises(error) as caught:
+                kernels(*arguments)
+            with self.subTest(text):
+                self.assertIn(text, str(caught.exception))
 
     def test_arrays_that_do_not_fit_are_refused(self):
         kernels = warploom.compile(VEC_ADD)
