@@ -11,7 +11,7 @@ use crate::kernel::{Assembler, Cubin};
 use crate::loom::Schedule;
 use crate::lower;
 use crate::target::Target;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 /// Schedules to compile into one artefact.
@@ -138,6 +138,27 @@ fn compiled(schedule: &Schedule, ptxas: Option<&Ptxas>) -> Result<Variant> {
     }
     let variant = Variant::new(kernels, schedule.resolved()?.to_string(), codegen::llvm_version());
     Ok(variant.with_cost(analysis::summary(&report)))
+}
+
+/// The variable that names the folder of the user's cache; `off` is none.
+pub const CACHE_VARIABLE: &str = "WARPLOOM_CACHE";
+
+/// The user's cache: the folder that WARPLOOM_CACHE names, else `warploom` in XDG_CACHE_HOME or in `.cache` of the home folder. None where
+/// WARPLOOM_CACHE is `off`, or there is no home folder.
+///
+/// # Errors
+/// `cache.open` as [`Cache::at`].
+pub fn user_cache() -> Result<Option<Cache>> {
+    let value = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
+    let folder = match value(CACHE_VARIABLE) {
+        Some(off) if off == "off" => None,
+        Some(folder) => Some(PathBuf::from(folder)),
+        None => {
+            let home = || value("HOME").map(|home| Path::new(&home).join(".cache"));
+            value("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).map(|caches| caches.join("warploom"))
+        }
+    };
+    folder.map(Cache::at).transpose()
 }
 
 /// The variant of a schedule from the cache; on a miss `make` compiles it and the cache stores it. Variants with a cost report and variants

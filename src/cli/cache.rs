@@ -3,9 +3,9 @@
 use super::show;
 use crate::artifact::Cache;
 use crate::artifact::cache::LIMIT;
+use crate::build::{self, CACHE_VARIABLE};
 use crate::error::{Code, Error, Result};
 use clap::{Args, Subcommand};
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -36,27 +36,9 @@ enum What {
     Clear,
 }
 
-/// The variable that names the folder of the user's cache; `off` is none.
-const VARIABLE: &str = "WARPLOOM_CACHE";
-
-/// The user's cache: the folder that WARPLOOM_CACHE names, else `warploom` in XDG_CACHE_HOME or in `.cache` of the home folder. None where
-/// WARPLOOM_CACHE is `off`, or there is no home folder.
-fn named() -> Result<Option<Cache>> {
-    let value = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty());
-    let folder = match value(VARIABLE) {
-        Some(off) if off == "off" => None,
-        Some(folder) => Some(PathBuf::from(folder)),
-        None => {
-            let home = || value("HOME").map(|home| Path::new(&home).join(".cache"));
-            value("XDG_CACHE_HOME").map(PathBuf::from).or_else(home).map(|caches| caches.join("warploom"))
-        }
-    };
-    folder.map(Cache::at).transpose()
-}
-
 /// The user's cache. If it cannot be used, a note says why and kernels are compiled without it.
 pub fn of_user() -> Option<Cache> {
-    named().unwrap_or_else(|e| {
+    build::user_cache().unwrap_or_else(|e| {
         show::note(e.message());
         None
     })
@@ -64,9 +46,9 @@ pub fn of_user() -> Option<Cache> {
 
 /// Runs the subcommand.
 pub fn run(args: &CacheArgs) -> Result<ExitCode> {
-    let Some(cache) = named()? else {
-        let message = format!("there is no cache: {VARIABLE} is off, or there is no home folder");
-        return Err(Error::input(Code::CacheOpen, message).help(format!("{VARIABLE}=FOLDER")));
+    let Some(cache) = build::user_cache()? else {
+        let message = format!("there is no cache: {CACHE_VARIABLE} is off, or there is no home folder");
+        return Err(Error::input(Code::CacheOpen, message).help(format!("{CACHE_VARIABLE}=FOLDER")));
     };
     match args.what {
         What::Ls { json } => list(&cache, json)?,

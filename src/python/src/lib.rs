@@ -8,11 +8,14 @@ mod host;
 use device::Given;
 use error::raised;
 use pyo3::IntoPyObjectExt;
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyRange, PyTuple};
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError};
+use warploom::artifact::Cache;
+use warploom::build;
 use warploom::kernel::{Access, Arg, Size};
 use warploom::runtime::Program;
 use warploom::{DType, Gemm, Schedule};
@@ -153,12 +156,25 @@ impl Kernels {
     }
 }
 
-/// Compiles the text of a schedule: a program, a target and steps.
+/// The cache of compiled kernels that the command line uses. Where it cannot be used a warning says why, and kernels are compiled without it.
+fn user_cache(py: Python<'_>) -> PyResult<Option<Cache>> {
+    build::user_cache().or_else(|error| {
+        let text = CString::new(format!("kernels are compiled without a cache: {error}")).unwrap_or_default();
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1).map(|()| None)
+    })
+}
+
+/// Compiles the text of a schedule: a program, a target and steps. The kernels come from the cache where the text was compiled before: from
+/// the folder that WARPLOOM_CACHE names, else from `~/.cache/warploom`; WARPLOOM_CACHE=off is none.
 #[pyfunction]
 fn compile(py: Python<'_>, text: &str) -> PyResult<Kernels> {
+    let cache = user_cache(py)?;
     let compiled = py.detach(|| {
         let schedule: Schedule = text.parse()?;
-        let kernels = warploom::compile(&schedule)?;
+        let kernels = match &cache {
+            Some(cache) => warploom::compile_cached(&schedule, cache, None)?,
+            None => warploom::compile(&schedule)?,
+        };
         Ok((kernels, schedule.resolved()?.to_string()))
     });
     let (kernels, schedule) = compiled.map_err(|error| raised(&error))?;
