@@ -6,7 +6,7 @@ mod error;
 mod host;
 
 use device::Given;
-use error::raised;
+use error::raised_in;
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
@@ -177,7 +177,7 @@ fn compile(py: Python<'_>, text: &str) -> PyResult<Kernels> {
         };
         Ok((kernels, schedule.resolved()?.to_string()))
     });
-    let (kernels, schedule) = compiled.map_err(|error| raised(&error))?;
+    let (kernels, schedule) = compiled.map_err(|error| raised_in(&error, text))?;
     Ok(Kernels { kernels, schedule, loaded: Mutex::default() })
 }
 

@@ -1,5 +1,6 @@
 """The wheel on numpy arrays (the simulator), and what a person sees of errors: python -m unittest discover src/python/tests"""
 
+import pathlib
 import unittest
 
 import numpy as np
@@ -27,6 +28,28 @@ NIBBLES = """program nibbles
 target sm_80
 bind i blockIdx.x; bind j threadIdx.x
 """
+# A wrong schedule, the code of its error, and the whole text of the exception.
+WRONG = [
+    (VEC_ADD.replace("threadIdx.x", "blockIdx.x"), "bind.4", """error in the input [bind.4]: loop `i1` and loop `i0` on blockIdx.x have different extents
+  in step `bind i1 blockIdx.x`
+  line 4: bind i1 blockIdx.x
+  step 3 of 3
+  requirement 4 of bind: every loop of the nest that is bound to the axis has the same extent; loops around the staged buffers of a role alone count the role's own threads
+  try: split `i1` to match
+in the program as printed:
+ 3 |     for i1 in 0..128
+   |         ^^ this loop
+ 2 |   for i0 in 0..8 @blockIdx.x
+   |       ^^ bound to the same axis"""),
+    (VEC_ADD.replace("blockIdx.x", "blockIdx.w"), "step.word", """error in the input [step.word]: `blockIdx.w` is not one of blockIdx.x, blockIdx.y, blockIdx.z, cluster, warpgroup, warp, threadIdx.x, threadIdx.y, threadIdx.z; did you mean `blockIdx.x`?
+in the schedule:
+ 4 | bind i0 blockIdx.w; bind i1 threadIdx.x
+   |         ^^^^^^^^^^ here"""),
+]
+WRONG_RANGE = """error in the input [size.range]: size M: 64..=1 is empty, or not within 1..=2147483647
+in the schedule:
+ 1 | gemm 64..=1x64x64 f16>f32>f16 NN
+   | ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^ here"""
 
 
 class Compiled(unittest.TestCase):
@@ -39,11 +62,22 @@ class Compiled(unittest.TestCase):
         self.assertEqual(repr(kernels), "<warploom.Kernels vec_add(A f32[1024], B f32[1024], C f32[1024]) for sm_80>")
 
     def test_a_wrong_schedule_is_underlined(self):
+        for wrong, code, text in WRONG:
+            with self.subTest(code), self.assertRaises(warploom.Error) as caught:
+                warploom.compile(wrong)
+            with self.subTest(code):
+                self.assertEqual(caught.exception.code, code)
+                self.assertEqual(str(caught.exception), text)
+
+    def test_the_book_shows_an_error_as_it_is(self):
+        book = pathlib.Path(__file__).parents[3] / "docs" / "src" / "shipping.md"
+        [_, part] = book.read_text().split("the exception of a wrong schedule is\n\n```text\n")
+        self.assertEqual(part.split("\n```\n")[0], "warploom.Error: " + WRONG[0][2])
+
+    def test_a_wrong_size_of_a_product_is_underlined(self):
         with self.assertRaises(warploom.Error) as caught:
-            warploom.compile(VEC_ADD.replace("blockIdx.x", "blockIdx.w"))
-        self.assertIn("4 | bind i0 blockIdx.w; bind i1 threadIdx.x\n", str(caught.exception))
-        self.assertIn("^^^", str(caught.exception))
-        self.assertTrue(caught.exception.code)
+            warploom.gemm("64..=1", 64, 64)
+        self.assertEqual(str(caught.exception), WRONG_RANGE)
         for m in [0, -1, "64..=1", "1..=x", "64x64"]:
             with self.subTest(m), self.assertRaises(warploom.Error):
                 warploom.gemm(m, 64, 64)
