@@ -1,6 +1,6 @@
 //! Device arrays by DLPack, or by `__cuda_array_interface__` where a library has no DLPack: launches on their device.
 
-use crate::Kernels;
+use crate::Choose;
 use crate::error::raised;
 use crate::host::{Described, described};
 use pyo3::exceptions::PyTypeError;
@@ -12,10 +12,10 @@ use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::{Mutex, PoisonError};
-use warploom::Device;
 use warploom::kernel::Arg;
 use warploom::runtime::dlpack::{DLDataType, DLDevice, DLPACK_VERSION, DLPackVersion, DLTensor};
 use warploom::runtime::{DeviceBuffer, RawStream, Workspace};
+use warploom::{Device, Kernels};
 
 /// kDLCUDA and kDLCUDAManaged.
 const DEVICE_TYPES: [i32; 2] = [2, 13];
@@ -84,9 +84,14 @@ fn ordinal_of(address: u64) -> warploom::Result<u32> {
     known.map_or_else(|| opened(0), Ok)?.ordinal_of(address)
 }
 
-/// Puts the kernels for the sizes of the arrays on the stream.
-pub fn launch(of: &[&Kernels], arrays: &[Bound<'_, PyAny>], given: Vec<Given>, stream: usize) -> PyResult<()> {
-    let kernels = &of[0].kernels;
+/// Puts the kernels that are chosen for the arrays on the stream.
+pub fn launch(
+    kernels: &Kernels,
+    choose: Choose<'_, '_>,
+    arrays: &[Bound<'_, PyAny>],
+    given: Vec<Given>,
+    stream: usize,
+) -> PyResult<()> {
     let mut ordinal = None;
     let mut all = Vec::with_capacity(arrays.len());
     for ((arg, array), given) in kernels.args.iter().zip(arrays).zip(given) {
@@ -105,7 +110,7 @@ pub fn launch(of: &[&Kernels], arrays: &[Bound<'_, PyAny>], given: Vec<Given>, s
         Found::Interface(interface, extents, number) => viewed(&device, arg, &interface, &extents, number),
     });
     let views = views.collect::<PyResult<Vec<DeviceBuffer>>>()?;
-    let launched = enqueue(of, &views, ordinal, stream);
+    let launched = enqueue(choose, &views, ordinal, stream);
     // A wait for the device's own stream would end the recording of a graph.
     // SAFETY: the launch is the only work here, and it is on the caller's stream.
     views.into_iter().for_each(|view| unsafe { view.give_back() });
@@ -113,9 +118,9 @@ pub fn launch(of: &[&Kernels], arrays: &[Bound<'_, PyAny>], given: Vec<Given>, s
 }
 
 /// Checks the arrays, and launches the kernels at the sizes that their shapes state.
-fn enqueue(of: &[&Kernels], views: &[DeviceBuffer], ordinal: u32, stream: usize) -> warploom::Result<()> {
+fn enqueue(choose: Choose<'_, '_>, views: &[DeviceBuffer], ordinal: u32, stream: usize) -> warploom::Result<()> {
     let shapes: Vec<&[usize]> = views.iter().map(DeviceBuffer::shape).collect();
-    let (kernels, sizes) = crate::chosen(of, &shapes)?;
+    let (kernels, sizes) = choose(&shapes)?;
     let program = kernels.on(ordinal, stream)?;
     program.check(&views.iter().collect::<Vec<_>>())?;
     let addresses: Vec<u64> = views.iter().map(DeviceBuffer::address).collect();
@@ -127,7 +132,7 @@ fn enqueue(of: &[&Kernels], views: &[DeviceBuffer], ordinal: u32, stream: usize)
 
 /// Where the memory of an array is, and the number of its device.
 fn found<'a, 'py>(
-    kernels: &warploom::Kernels,
+    kernels: &Kernels,
     arg: &Arg,
     array: &'a Bound<'py, PyAny>,
     given: Given,

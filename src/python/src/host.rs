@@ -1,5 +1,6 @@
 //! Host arrays by numpy's `__array_interface__`: the simulator runs the kernels on them.
 
+use crate::Choose;
 use crate::error::raised;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -106,13 +107,12 @@ impl Described {
     }
 }
 
-/// Runs the kernels for the sizes of the arrays on the simulator.
-pub fn simulate(of: &[&crate::Kernels], arrays: &[Bound<'_, PyAny>]) -> PyResult<()> {
-    let given = all_described(&of[0].kernels, arrays)?;
-    let extents: Vec<Vec<usize>> =
-        of[0].kernels.args.iter().zip(&given).map(|(arg, found)| found.extents(arg)).collect();
+/// Runs the kernels that are chosen for the arrays on the simulator.
+pub fn simulate(kernels: &Kernels, choose: Choose<'_, '_>, arrays: &[Bound<'_, PyAny>]) -> PyResult<()> {
+    let given = all_described(kernels, arrays)?;
+    let extents: Vec<Vec<usize>> = kernels.args.iter().zip(&given).map(|(arg, found)| found.extents(arg)).collect();
     let shapes: Vec<&[usize]> = extents.iter().map(Vec::as_slice).collect();
-    let (chosen, sizes) = crate::chosen(of, &shapes).map_err(|error| raised(&error))?;
+    let (chosen, sizes) = choose(&shapes).map_err(|error| raised(&error))?;
     let kernels = &chosen.kernels;
     let args: Vec<Arg> = kernels.args.iter().map(|arg| arg.at(&sizes)).collect();
     args.iter().zip(&given).try_for_each(|(arg, found)| found.check_shape(arg))?;

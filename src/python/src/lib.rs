@@ -4,6 +4,7 @@
 mod device;
 mod error;
 mod host;
+mod ranges;
 
 use device::Given;
 use error::raised_in;
@@ -11,6 +12,7 @@ use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyRuntimeWarning, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyRange, PyTuple};
+use ranges::Ranges;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -85,7 +87,8 @@ impl Kernels {
     /// default stream. A launch does not wait for the kernels.
     #[pyo3(signature = (*arrays, stream = 0))]
     fn __call__(&self, arrays: &Bound<'_, PyTuple>, stream: usize) -> PyResult<()> {
-        call(&[self], arrays, stream)
+        let choose = |shapes: &[&[usize]]| Ok((self, self.kernels.sizes_of(shapes)?));
+        call(&self.kernels, &choose, arrays, stream)
     }
 
     fn __repr__(&self) -> String {
@@ -119,10 +122,18 @@ fn shown(class: &str, kernels: &warploom::Kernels) -> String {
     format!("<warploom.{class} {}({args}) for {}>", kernels.name, kernels.target)
 }
 
-/// Runs those kernels that take the sizes of the arrays: on the device of the arrays, or on the simulator. All take the same arguments.
-fn call(of: &[&Kernels], arrays: &Bound<'_, PyTuple>, stream: usize) -> PyResult<()> {
+/// Finds the kernels for arrays of these shapes, and the value of each dynamic size.
+type Choose<'a, 'k> = &'a dyn Fn(&[&[usize]]) -> warploom::Result<(&'k Kernels, Vec<i64>)>;
+
+/// Runs the kernels that are chosen for the shapes of the arrays: on the device of the arrays, or on the simulator. `kernels` has the arguments
+/// of all that can be chosen, and the values of the sizes.
+fn call(
+    kernels: &warploom::Kernels,
+    choose: Choose<'_, '_>,
+    arrays: &Bound<'_, PyTuple>,
+    stream: usize,
+) -> PyResult<()> {
     let arrays: Vec<Bound<'_, PyAny>> = arrays.iter().collect();
-    let kernels = &of[0].kernels;
     if arrays.len() != kernels.args.len() {
         let names: Vec<&str> = kernels.args.iter().map(|arg| arg.name.as_str()).collect();
         let message = format!("{} takes {}, and {} arrays were given", kernels.name, names.join(", "), arrays.len());
@@ -130,16 +141,10 @@ fn call(of: &[&Kernels], arrays: &Bound<'_, PyTuple>, stream: usize) -> PyResult
     }
     let given: Vec<Given> = arrays.iter().map(Given::of).collect();
     if given.iter().any(Given::is_on_device) {
-        device::launch(of, &arrays, given, stream)
+        device::launch(kernels, choose, &arrays, given, stream)
     } else {
-        host::simulate(of, &arrays)
+        host::simulate(kernels, choose, &arrays)
     }
-}
-
-/// The kernels that take arrays of these shapes, and the value of each dynamic size.
-fn chosen<'k>(of: &[&'k Kernels], shapes: &[&[usize]]) -> warploom::Result<(&'k Kernels, Vec<i64>)> {
-    let kernels = of[0];
-    Ok((kernels, kernels.kernels.sizes_of(shapes)?))
 }
 
 impl Kernels {
@@ -184,8 +189,10 @@ fn compile(py: Python<'_>, text: &str) -> PyResult<Kernels> {
 /// Kernels of a matrix product with recommended steps: C[m, n] = A B. `dtype` is the type of the inputs (`f16`: sums in f32,
 /// C in f16) or has those of the accumulators and of C, too (`f16>f32>f32`); `layout` has a letter for A and one for B, N as it is and T transposed.
 /// `m` is a number of rows, or a range of them as a text, `"1..=8192"`: the kernels take A and C with each number of rows in the range.
+/// With `ranges` the range is divided into so many parts at most, each with kernels of its own.
 #[pyfunction]
-#[pyo3(signature = (m, n, k, dtype = "f16", layout = "NN", target = "sm_90a"))]
+#[pyo3(signature = (m, n, k, dtype = "f16", layout = "NN", target = "sm_90a", ranges = None))]
+#[allow(clippy::too_many_arguments)]
 fn gemm(
     py: Python<'_>,
     m: &Bound<'_, PyAny>,
@@ -194,7 +201,8 @@ fn gemm(
     dtype: &str,
     layout: &str,
     target: &str,
-) -> PyResult<Kernels> {
+    ranges: Option<i64>,
+) -> PyResult<Py<PyAny>> {
     let m = rows(m)?;
     // In a program's line one type is that of the sums, too.
     let of_inputs = |inputs| {
@@ -202,7 +210,11 @@ fn gemm(
         format!("{}>{}>{}", gemm.spec().a, gemm.spec().acc, gemm.spec().out)
     };
     let types = DType::parse(dtype).map_or_else(|| dtype.to_string(), of_inputs);
-    compile(py, &format!("gemm {m}x{n}x{k} {types} {layout}\ntarget {target}\nrecommend\n"))
+    let program = format!("gemm {m}x{n}x{k} {types} {layout}\ntarget {target}\n");
+    match ranges {
+        Some(most) => Ranges::of(py, &program, most)?.into_py_any(py),
+        None => compile(py, &format!("{program}recommend\n"))?.into_py_any(py),
+    }
 }
 
 /// The rows of a product in words: a number, or a range.
@@ -223,6 +235,7 @@ fn rows(m: &Bound<'_, PyAny>) -> PyResult<String> {
 #[pyo3(name = "warploom")]
 fn warploom_module(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Kernels>()?;
+    module.add_class::<Ranges>()?;
     module.add("Error", module.py().get_type::<error::Error>())?;
     module.add_function(wrap_pyfunction!(compile, module)?)?;
     module.add_function(wrap_pyfunction!(gemm, module)?)

@@ -270,6 +270,25 @@ class OnDevice(unittest.TestCase):
                     self.assertEqual(len(launches), 1)
                     self.assertIn(f" grid [{m}, 1, 1] ", launches[0])
 
+    def test_ranges_launch_the_kernels_of_the_rows(self):
+        CUDA.mock_executor(c.CFUNCTYPE(c.c_int, c.POINTER(Launch))())
+        self.addCleanup(CUDA.mock_executor, add)
+        ranges = warploom.gemm("1..=4096", 512, 64, "f32", "NT", target="sm_80", ranges=2)
+        first, second = (kernels.sizes["M"] for kernels in ranges.kernels)
+        f4 = lambda *shape: Tensor(np.zeros(shape, "f4"))
+        launches = {}
+        for m in [first[0], first[-1], second[0], second[-1]]:
+            for run in [ranges] + list(ranges.kernels):
+                if run is ranges or m in run.sizes["M"]:
+                    journal()
+                    run(f4(m, 64), f4(512, 64), f4(m, 512))
+                    call("cuCtxSynchronize")
+                    [line] = [line for line in journal() if line.startswith("cuLaunchKernel")]
+                    # The grid, the block and the shared memory: addresses are others.
+                    launches.setdefault(m, set()).add(line.split(" params ")[0])
+        self.assertEqual({m: len(lines) for m, lines in launches.items()}, dict.fromkeys(launches, 1))
+        self.assertNotEqual(launches[first[-1]], launches[second[0]])
+
     def test_bytes_of_4_bit_elements_state_a_dynamic_size(self):
         CUDA.mock_executor(c.CFUNCTYPE(c.c_int, c.POINTER(Launch))())
         self.addCleanup(CUDA.mock_executor, add)

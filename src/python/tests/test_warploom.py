@@ -124,6 +124,38 @@ class Simulated(unittest.TestCase):
                     kernels(a, b, c)
                     np.testing.assert_array_equal(c, a @ b.T)
 
+    def test_ranges_of_rows_have_kernels_of_their_own(self):
+        ranges = warploom.gemm("1..=600", 512, 256, layout="NT", target="sm_90a", ranges=3)
+        self.assertEqual(repr(ranges), "<warploom.Ranges gemm(A f16[1..=600, 256], B f16[512, 256], C f16[1..=600, 512]) for sm_90a>")
+        self.assertEqual(ranges.sizes, {"M": range(1, 601)})
+        parts = [kernels.sizes["M"] for kernels in ranges.kernels]
+        self.assertIn(len(parts), [2, 3])
+        # The ranges follow one another.
+        self.assertEqual([m for part in parts for m in part], list(range(1, 601)))
+        self.assertEqual(len({kernels.ptx for kernels in ranges.kernels}), len(parts))
+        random = np.random.default_rng(4)
+        b = random.integers(-3, 4, (512, 256)).astype("f2")
+        for m in [parts[0][0], parts[0][-1], parts[1][0]]:
+            with self.subTest(m=m):
+                a, c = random.integers(-3, 4, (m, 256)).astype("f2"), np.full((m, 512), np.nan, "f2")
+                ranges(a, b, c)
+                np.testing.assert_array_equal(c, a @ b.T)
+        for m, rows, message in [(601, 601, "M is 601, but the program has `size M in 1..=600`"), (5, 6, "M is 5 by array A, and 6 by array C")]:
+            with self.subTest(message), self.assertRaises(warploom.Error) as caught:
+                ranges(np.zeros((m, 256), "f2"), b, np.zeros((rows, 512), "f2"))
+            self.assertIn(message, str(caught.exception))
+
+    def test_ranges_are_those_of_a_range_of_rows(self):
+        for m, most, text in [
+            (64, 2, 'ranges divides a range of m, and m is a number: give m as "1..=8192", or no ranges'),
+            ("1..=64", 0, "ranges is a number from 1 to 16, and 0 was given"),
+            ("1..=64", -1, "ranges is a number from 1 to 16, and -1 was given"),
+            ("1..=64", 17, "ranges is a number from 1 to 16, and 17 was given"),
+        ]:
+            with self.subTest(text), self.assertRaises(ValueError) as caught:
+                warploom.gemm(m, 64, 64, ranges=most)
+            self.assertEqual(str(caught.exception), text)
+
     def test_several_dynamic_sizes_are_those_of_the_arrays(self):
         kernels = warploom.compile(OUTER)
         self.assertEqual(kernels.sizes, {"M": range(4, 33, 4), "N": range(1, 10)})
