@@ -4,8 +4,13 @@
     python3 examples/launch/launch.py out A=a.npy B=b.npy C=c.npy
     python3 examples/launch/launch.py out:mma_f16 A=a.npy B=b.npy C=c.npy       (of several programs, the variants of this label)
 
-Inputs without a file are drawn; outputs with a file are written to it. Elements of bf16 and of 8-bit floats are arrays of 2-byte and
-1-byte integers here, 4-bit integers are two to a byte.
+    warploom build --gemm 1..=512x512x512 --dtype f16 --layout NT --target sm_80,sm_90a -o out
+    python3 examples/launch/launch.py out M=37
+    python3 examples/launch/launch.py out A=a.npy C=c.npy                       (M is the number of rows of a.npy)
+
+Inputs without a file are drawn; outputs with a file are written to it. A dynamic size is the number that is given (M=37), else that of the
+arrays that are read, else the largest. Elements of bf16 and of 8-bit floats are arrays of 2-byte and 1-byte integers here, 4-bit integers are
+two to a byte.
 """
 
 import ctypes as c
@@ -54,12 +59,62 @@ def call(name, *arguments):
         raise RuntimeError(f"{name}: {(words.value or b'?').decode()}")
 
 
-def choose(variants, device, label):
-    """The variant for the newest chip whose PTX the device runs: of this label, or of all where they take the same arguments."""
+class Wrong(Exception):
+    """What is wrong with the words on the command line, or with the files that they name."""
+
+
+def variants_of(folder):
+    """The variants of a folder's manifest."""
+    try:
+        with open(os.path.join(folder, "manifest.json")) as file:
+            manifest = json.load(file)
+    except (OSError, ValueError) as error:
+        raise Wrong(f"{folder} is no folder that warploom wrote: {error}") from error
+    if manifest["version"] != 2:
+        raise Wrong(f"{folder} has a manifest of version {manifest['version']}, and this program reads version 2")
+    return manifest["variants"]
+
+
+def signature(variant):
+    """The program and what it takes, but for the values of dynamic sizes."""
+    of = [[a["name"], a["dtype"], a["shape"][1:] if "dynamic" in a else a["shape"]] for a in variant["arguments"]]
+    return json.dumps([variant["name"], of, [size["name"] for size in variant.get("sizes", [])]])
+
+
+def stated(variant, arrays, numbers):
+    """The value of each dynamic size: the number that is given, or the rows of the arrays that have it; None where nothing says it."""
+    values = []
+    for n, size in enumerate(variant.get("sizes", [])):
+        rows = {f"array {a['name']}": arrays[a["name"]].shape[0] for a in variant["arguments"]
+                if a.get("dynamic") == n and a["name"] in arrays and arrays[a["name"]].ndim}
+        if size["name"] in numbers:
+            rows["the command line"] = numbers[size["name"]]
+        if len(set(rows.values())) > 1:
+            raise Wrong(f"{size['name']} is {', and '.join(f'{value} by {name}' for name, value in rows.items())}: give one value")
+        values.append(next(iter(rows.values()), None))
+    return values
+
+
+def takes(variant, values):
+    """Whether each size of the variant can have its value."""
+    pairs = zip(variant.get("sizes", []), values)
+    return all(value is None or size["low"] <= value <= size["high"] and value % size["by"] == 0 for size, value in pairs)
+
+
+def choose(variants, device, label, arrays, numbers):
+    """The variant for the newest chip whose PTX the device runs, and the values of its dynamic sizes. It is of this label, or of all where they
+    take the same arguments, and its sizes can have the values that arrays and numbers state."""
     labels = sorted({v["label"] for v in variants})
     variants = [v for v in variants if label in (None, v["label"])]
-    if len({json.dumps([v["name"], v["arguments"]]) for v in variants}) != 1:
-        raise RuntimeError(f"name one of these variants, as FOLDER:LABEL: {', '.join(labels)}")
+    if len({signature(v) for v in variants}) != 1:
+        raise Wrong(f"name one of these variants, as FOLDER:LABEL: {', '.join(labels)}")
+    values = stated(variants[0], arrays, numbers)
+    suited = [v for v in variants if takes(v, values)]
+    if not suited:
+        sizes = variants[0]["sizes"]
+        given = ", ".join(f"{size['name']} is {value}" for size, value in zip(sizes, values) if value is not None)
+        known = [", ".join("size {name} in {low}..={high} by {by}".format(**size) for size in v["sizes"]) for v in variants]
+        raise Wrong(f"{given}, and the kernels take {'; '.join(dict.fromkeys(known))}")
     major, minor = c.c_int(), c.c_int()
     call("cuDeviceGetAttribute", c.byref(major), CAPABILITY_MAJOR, device)
     call("cuDeviceGetAttribute", c.byref(minor), CAPABILITY_MINOR, device)
@@ -70,21 +125,21 @@ def choose(variants, device, label):
         runs = int(number) == has if exact else int(number) <= has
         return (int(number), exact) if runs else (-1, False)
 
-    best = max(variants, key=chip)
+    def largest(variant):
+        return [size["high"] for size in variant.get("sizes", [])]
+
+    # Of ranges of a size that nothing states, the one with the largest value.
+    best = max(suited, key=lambda v: (chip(v), largest(v)))
     if chip(best)[0] < 0:
-        raise RuntimeError(f"no variant runs on sm_{has}")
-    return best
+        raise Wrong(f"no variant runs on sm_{has}: build one for it")
+    return best, [high if value is None else value for value, high in zip(values, largest(best))]
 
 
 class Kernels:
-    """The kernels of a folder, loaded into the current context."""
+    """The kernels of a folder for the sizes that arrays and numbers state, loaded into the current context."""
 
-    def __init__(self, folder, device, label=None):
-        with open(os.path.join(folder, "manifest.json")) as file:
-            manifest = json.load(file)
-        if manifest["version"] != 2:
-            raise RuntimeError("a manifest of another version")
-        self.manifest = choose(manifest["variants"], device, label)
+    def __init__(self, folder, device, label=None, arrays={}, numbers={}):
+        self.manifest, self.sizes = choose(variants_of(folder), device, label, arrays, numbers)
         with open(os.path.join(folder, self.manifest["ptx"]["file"]), "rb") as file:
             ptx = file.read() + b"\0"
         self.module = POINTER()
@@ -107,7 +162,8 @@ class Kernels:
         if kernel["pdl"]:
             attributes.append(Attribute(PDL, 0, (c.c_uint * 16)(1)))
         held = (Attribute * len(attributes))(*attributes)
-        config = Config((c.c_uint * 3)(*kernel["grid"]), (c.c_uint * 3)(*kernel["block"]), kernel["shared_bytes"], None, held,
+        grid = self.grid(kernel)
+        config = Config((c.c_uint * 3)(*grid), (c.c_uint * 3)(*kernel["block"]), kernel["shared_bytes"], None, held,
                         len(attributes))
         if kernel["persistent"]:
             # Any number of blocks in x does all the work: as many as the device holds at once.
@@ -120,8 +176,24 @@ class Kernels:
                 call("cuOccupancyMaxActiveBlocksPerMultiprocessor", c.byref(number), function, threads,
                      c.c_size_t(kernel["shared_bytes"]))
                 resident = number.value * multiprocessors
-            config.grid[0] = min(kernel["grid"][0], resident)
+            config.grid[0] = min(grid[0], resident)
         return kernel, function, config, held
+
+    def grid(self, kernel):
+        """The blocks that have work at the sizes: `times * ceil(size / per)`, at least 1, where the number of blocks follows from a size."""
+        follows = kernel.get("clips", [None] * 3)
+        parts = [f and max(1, f["times"] * -(-self.sizes[f["size"]] // f["per"])) for f in follows]
+        return [blocks if part is None else min(blocks, part) for blocks, part in zip(kernel["grid"], parts)]
+
+    def shape(self, argument):
+        """The extents of an argument at the sizes: a dynamic size is the outermost extent."""
+        outermost = [self.sizes[argument["dynamic"]]] if "dynamic" in argument else argument["shape"][:1]
+        return outermost + argument["shape"][1:]
+
+    def bytes(self, argument):
+        """The bytes of an argument at the sizes; the manifest has those of the largest."""
+        missing = sum(argument["shape"][:1]) - sum(self.shape(argument)[:1])
+        return argument["bytes"] - missing * sum(argument["strides"][:1]) * BITS[argument["dtype"]] // 8
 
     def launch(self, addresses, stream=None):
         """Launches all kernels, in order, on a stream; `addresses` are those of the arguments."""
@@ -136,7 +208,13 @@ class Kernels:
             return ADDRESS(addresses[param["arg"]])
         if "workspace" in param:
             return ADDRESS(self.workspace[param["workspace"]])
-        spec = param["tensor_map"]
+        if "size" in param:
+            # A kernel takes a size in units of what it is a multiple of.
+            return c.c_uint32(self.sizes[param["size"]] // self.manifest["sizes"][param["size"]]["by"])
+        spec = dict(param["tensor_map"])
+        if "dynamic" in spec:
+            dimension, size = spec["dynamic"]
+            spec["extents"] = [self.sizes[size] if n == dimension else e for n, e in enumerate(spec["extents"])]
         return tensor_map(spec, self.value(spec["array"], addresses).value)
 
 
@@ -161,49 +239,78 @@ def allocate(size):
     return address.value
 
 
-def host(argument, file):
-    """The array of an argument: from a file, or drawn."""
+def host(argument, shape, size, array, file):
+    """The array of an argument of this shape and size in bytes: what was read of its file, or drawn."""
     dtype = argument["dtype"]
-    if dtype not in NUMPY:
-        return np.random.default_rng(1).integers(0, 256, argument["bytes"], np.uint8)
-    if file and argument["access"] != "write":
-        array = np.load(file)
-        if array.dtype != np.dtype(NUMPY[dtype]) or list(array.shape) != argument["shape"]:
-            raise RuntimeError(f"{file} does not hold {dtype}{argument['shape']}")
+    if array is not None:
+        fits = array.nbytes == size if dtype not in NUMPY else array.dtype == np.dtype(NUMPY[dtype]) and list(array.shape) == shape
+        if not fits:
+            raise Wrong(f"{argument['name']} is {dtype}{shape}, and {file} holds {array.dtype}{list(array.shape)}")
         return np.ascontiguousarray(array)
-    drawn = np.random.default_rng(1).random(argument["bytes"] * 8 // BITS[dtype]) - 0.5
+    if dtype not in NUMPY:
+        return np.random.default_rng(1).integers(0, 256, size, np.uint8)
+    drawn = np.random.default_rng(1).random(size * 8 // BITS[dtype]) - 0.5
     if dtype == "bool":
         return drawn > 0
     return (drawn * (1 if NUMPY[dtype][0] == "f" else 8)).astype(NUMPY[dtype])
 
 
+def read(folder, words):
+    """The arrays of the files that are inputs, and the numbers of sizes. What an artefact does not know is refused with what it knows."""
+    variants = variants_of(folder)
+    access = {a["name"]: a["access"] for v in variants for a in v["arguments"]}
+    sizes = sorted({size["name"] for v in variants for size in v.get("sizes", [])})
+    arrays, numbers, files = {}, {}, {}
+    for word in words:
+        name, is_word, value = word.partition("=")
+        if is_word and name in sizes:
+            if not value.isdigit():
+                raise Wrong(f"{word}: {name} is a size, such as {name}=64")
+            numbers[name] = int(value)
+        elif is_word and name in access:
+            files[name] = value
+            if access[name] != "write":
+                try:
+                    arrays[name] = np.load(value)
+                except (OSError, ValueError) as error:
+                    raise Wrong(f"{word}: {error}") from error
+        else:
+            raise Wrong(f"{word}: write NAME=FILE for one of {', '.join(access)}" + "".join(f", or {n}=NUMBER" for n in sizes))
+    return arrays, numbers, files
+
+
 def main():
-    (folder, _, label), files = sys.argv[1].partition(":"), dict(word.split("=", 1) for word in sys.argv[2:])
+    if len(sys.argv) < 2:
+        raise Wrong("write the folder of an artefact, as in: launch.py out A=a.npy C=c.npy")
+    folder, _, label = sys.argv[1].partition(":")
+    arrays, numbers, files = read(folder, sys.argv[2:])
     call("cuInit", 0)
     device, context = c.c_int(), POINTER()
     call("cuDeviceGet", c.byref(device), 0)
     call("cuDevicePrimaryCtxRetain", c.byref(context), device)
     call("cuCtxSetCurrent", context)
-    kernels = Kernels(folder, device, label or None)
-    unknown = set(files) - {a["name"] for a in kernels.manifest["arguments"]}
-    if unknown:
-        raise RuntimeError(f"no arguments are called {', '.join(sorted(unknown))}")
-    arrays, addresses = [], []
+    kernels = Kernels(folder, device, label or None, arrays, numbers)
+    hosts, addresses = [], []
     for argument in kernels.manifest["arguments"]:
-        arrays.append(host(argument, files.get(argument["name"])))
-        addresses.append(allocate(argument["bytes"]))
-        call("cuMemcpyHtoD_v2", ADDRESS(addresses[-1]), arrays[-1].ctypes.data_as(POINTER), c.c_size_t(arrays[-1].nbytes))
+        name, size = argument["name"], kernels.bytes(argument)
+        hosts.append(host(argument, kernels.shape(argument), size, arrays.get(name), files.get(name)))
+        addresses.append(allocate(size))
+        call("cuMemcpyHtoD_v2", ADDRESS(addresses[-1]), hosts[-1].ctypes.data_as(POINTER), c.c_size_t(hosts[-1].nbytes))
     kernels.launch(addresses)
     call("cuCtxSynchronize")
-    for argument, array, address in zip(kernels.manifest["arguments"], arrays, addresses):
+    for argument, array, address in zip(kernels.manifest["arguments"], hosts, addresses):
         if argument["access"] == "read":
             continue
+        shape = kernels.shape(argument)
         call("cuMemcpyDtoH_v2", array.ctypes.data_as(POINTER), ADDRESS(address), c.c_size_t(array.nbytes))
         if argument["name"] in files:
             packed = argument["dtype"] not in NUMPY
-            np.save(files[argument["name"]], array if packed else array.reshape(argument["shape"]))
-        print(f"{argument['name']}: {argument['dtype']}{argument['shape']}, first elements {array.ravel()[:4]}")
+            np.save(files[argument["name"]], array if packed else array.reshape(shape))
+        print(f"{argument['name']}: {argument['dtype']}{shape}, first elements {array.ravel()[:4]}")
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Wrong as error:
+        sys.exit(f"launch.py: {error}")
