@@ -30,6 +30,24 @@ class Torch(unittest.TestCase):
             torch.cuda.synchronize()
             self.assertTrue(torch.equal(c, (a.float() @ b.float()).to(dtype)))
 
+    def test_a_dynamic_m_is_that_of_the_tensors(self):
+        one = warploom.gemm("1..=1024", 256, 256, layout="NT", target=self.target)
+        ranges = warploom.gemm("1..=1024", 256, 256, layout="NT", target=self.target, ranges=3)
+        b = torch.randint(-3, 4, (256, 256), device="cuda").to(torch.float16)
+        stream = torch.cuda.current_stream().cuda_stream
+        for m in [1, 100, 1024]:
+            a = torch.randint(-3, 4, (m, 256), device="cuda").to(torch.float16)
+            for kernels in [one, ranges]:
+                # Rows beyond the last one of C stay as they are.
+                whole = torch.full((m + 64, 256), 7, device="cuda", dtype=torch.float16)
+                kernels(a, b, whole[:m], stream=stream)
+                torch.cuda.synchronize()
+                self.assertTrue(torch.equal(whole[:m], (a.float() @ b.float().t()).to(torch.float16)))
+                self.assertTrue((whole[m:] == 7).all())
+            with self.assertRaises(warploom.Error) as caught:
+                one(a, b, whole, stream=stream)
+            self.assertEqual(caught.exception.code, "size.value")
+
     def test_a_graph_records_launches(self):
         a, b = self.product(torch.float16)
         c = torch.empty(256, 256, device="cuda", dtype=torch.float16)
