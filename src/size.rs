@@ -55,9 +55,9 @@ impl Size {
         }
         let message = format!("{} is {value}, but the program has `{}`", self.name, self.text());
         let help = match value {
-            ..=0 => format!("launch nothing where {} is {value}", self.name),
+            ..=0 => format!("skip the launch where {} is {value}", self.name),
             _ if (self.low..=self.high).contains(&value) => {
-                format!("give a multiple of {}: fill the arrays up", self.by)
+                format!("give a multiple of {}: pad the arrays", self.by)
             }
             _ => "compile the program with a wider range of the size".to_string(),
         };
@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(size.check(12).unwrap_err().code(), Code::SizeValue);
         let helps = [0, 12, 72].map(|value| size.check(value).unwrap_err().helps().join("; "));
         let wider = "compile the program with a wider range of the size";
-        assert_eq!(helps, ["launch nothing where M is 0", "give a multiple of 8: fill the arrays up", wider]);
+        assert_eq!(helps, ["skip the launch where M is 0", "give a multiple of 8: pad the arrays", wider]);
         assert!(Size::check_all([size.clone()].iter(), &[]).is_err());
         assert!(Size::check_all([size].iter(), &[16]).is_ok());
     }

@@ -315,7 +315,7 @@ class OnDevice(unittest.TestCase):
             for ms, message, help in [
                 ((8, 16, 8), "M is 8 by array X, and 16 by array Y", "give arrays of one size"),
                 ((16, 16, 8), "M is 16 by array Y, and 8 by array Z", "give arrays of one size"),
-                ((12, 12, 12), "M is 12, but the program has `size M in 8..=64 by 8`", "give a multiple of 8: fill the arrays up"),
+                ((12, 12, 12), "M is 12, but the program has `size M in 8..=64 by 8`", "give a multiple of 8: pad the arrays"),
                 ((72, 72, 72), "M is 72, but the program has `size M in 8..=64 by 8`", "compile the program with a wider range of the size"),
             ]:
                 with self.subTest(kind=kind.__name__, ms=ms), self.assertRaises(warploom.Error) as caught:

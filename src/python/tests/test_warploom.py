@@ -184,9 +184,9 @@ class Simulated(unittest.TestCase):
         for shapes, message, help in [
             ((8, 2, (12, 4), (2, 4)), "M is 8 by array X, and 12 by array C", "give arrays of one size"),
             ((8, 2, (8, 4), (3, 4)), "N is 2 by array Y, and 3 by array D", "give arrays of one size"),
-            ((6, 2, (6, 4), (2, 4)), "M is 6, but the program has `size M in 4..=32 by 4`", "give a multiple of 4: fill the arrays up"),
+            ((6, 2, (6, 4), (2, 4)), "M is 6, but the program has `size M in 4..=32 by 4`", "give a multiple of 4: pad the arrays"),
             ((8, 10, (8, 4), (10, 4)), "N is 10, but the program has `size N in 1..=9`", "compile the program with a wider range of the size"),
-            ((8, 0, (8, 4), (0, 4)), "N is 0, but the program has `size N in 1..=9`", "launch nothing where N is 0"),
+            ((8, 0, (8, 4), (0, 4)), "N is 0, but the program has `size N in 1..=9`", "skip the launch where N is 0"),
         ]:
             with self.subTest(message), self.assertRaises(warploom.Error) as caught:
                 kernels(*(np.zeros(shape, "f4") for shape in shapes))
