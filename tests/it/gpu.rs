@@ -39,6 +39,7 @@ const CASES: &[Case] = &[
     ("rows have the same bits for every number of rows", |device| super::invariant::on_device(device, &say)),
     ("kernels that begin early wait for what they read", super::dependent_launch::on_device),
     ("reads under way are not overwritten", super::register_prefetch::on_device),
+    ("launchers in C write what the runtime writes", super::launchers::c::on_device),
     ("rows hold ours beside the library", rows_hold_both),
     ("a kernel that hangs costs its device and no more", hangs_are_given_up),
     ("a fault is reported and stays reported", faults_stay_reported),
@@ -65,7 +66,7 @@ fn gpu() {
 }
 
 /// Straight to standard error: the harness hides what a passing test prints, and a skip must be seen.
-fn say(line: &str) {
+pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use warploom::artifact::launcher::{Unit, c};
 use warploom::kernel::Cubin;
-use warploom::runtime::{Device, DeviceBuffer};
+use warploom::runtime::{Device, DeviceBuffer, Workspace};
 use warploom::{Array, DType, Gemm, Kernels, Target, compile};
 
 /// A launcher of three arguments in this process, for the context that is current.
@@ -228,6 +228,75 @@ fn the_launcher_in_c_does_what_the_runtime_does() {
             assert_eq!(mock.live(), live, "{name}");
         }
     });
+}
+
+/// On a GPU: the launcher writes the bits that the runtime writes, when it launches, in a graph, with workspace that the stream allocates, and at
+/// values of a dynamic M, which [`dispatch`](Launcher::dispatch) finds the kernels for.
+pub(crate) fn on_device(device: &Device) {
+    if !Command::new("cc").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        return crate::gpu::say("SKIPPED: the launchers in C: there is no C compiler `cc`");
+    }
+    device.make_current().unwrap();
+    let sm = device.info().sm();
+    let runs = |kernels: &Kernels| kernels.runs_on((sm / 10, sm % 10));
+    let programs: Vec<_> = programs().into_iter().filter(|(_, kernels)| runs(kernels)).collect();
+    assert!(programs.len() > 1, "sm_{sm} runs {} of the programs", programs.len());
+    for (name, kernels) in &programs {
+        same_bits(device, name, kernels);
+    }
+    let all =
+        [rows("1..=64", "sm_80"), rows("65..=256", "sm_80"), rows("1..=64", "sm_90a"), rows("65..=256", "sm_90a")];
+    let all: Vec<&Kernels> = all.iter().filter(|kernels| runs(kernels)).collect();
+    let launcher = Launcher::new("gemm", &all.iter().map(|kernels| unit(kernels)).collect::<Vec<_>>()).unwrap();
+    for m in [1, 17, 63, 64, 65, 129, 256] {
+        let own = all.iter().rev().find(|kernels| kernels.at(&[m]).is_ok()).unwrap();
+        let fixed = own.at(&[m]).unwrap();
+        let (buffers, shapes) = (buffers(device, &fixed), shapes(&fixed));
+        let at = [0, 1, 2].map(|n: usize| buffers[n].address());
+        let wanted = launched(device, own, &buffers);
+        buffers[2].poison().unwrap();
+        launcher.dispatch(&shapes, device, at).unwrap();
+        assert_eq!(buffers[2].download().unwrap(), wanted, "M = {m}");
+    }
+}
+
+/// The output of a launch by the runtime.
+fn launched(device: &Device, kernels: &Kernels, buffers: &[DeviceBuffer]) -> Array {
+    buffers[2].poison().unwrap();
+    device.load(kernels).unwrap().launch(&buffers.iter().collect::<Vec<_>>()).unwrap();
+    buffers[2].download().unwrap()
+}
+
+/// A program by the runtime and by its launcher: launched, recorded in a graph, and with workspace of the stream.
+fn same_bits(device: &Device, name: &'static str, kernels: &Kernels) {
+    let buffers = buffers(device, kernels);
+    let output = &buffers[2];
+    let wanted = launched(device, kernels, &buffers);
+    let launcher = Launcher::new(name, &[unit(kernels)]).unwrap();
+    let variant = launcher.find(&shapes(kernels)).unwrap();
+    let workspace = device.alloc(DType::U8, &[launcher.workspace_bytes(variant).max(1)]).unwrap();
+    let workspace_at = if kernels.workspace.is_empty() { 0 } else { workspace.address() };
+    let at = [buffers[0].address(), buffers[1].address(), output.address(), workspace_at];
+    let program = device.load_without_workspace(kernels).unwrap();
+    let ways: [(&str, &dyn Fn()); 4] = [
+        ("launched", &|| launcher.launch(variant, device, at).unwrap()),
+        ("in a graph", &|| {
+            let graph = device.capture(|| {
+                launcher.launch(variant, device, at).unwrap();
+                Ok(())
+            });
+            graph.unwrap().launch().unwrap();
+        }),
+        ("with workspace of the stream", &|| launcher.launch_ordered(variant, device, [at[0], at[1], at[2]]).unwrap()),
+        ("by the runtime with workspace of the stream", &|| {
+            program.launch_with(&buffers.iter().collect::<Vec<_>>(), Workspace::StreamOrdered).unwrap();
+        }),
+    ];
+    for (way, launch) in ways {
+        output.poison().unwrap();
+        launch();
+        assert_eq!(output.download().unwrap(), wanted, "{name} {way}");
+    }
 }
 
 /// A launch at a value of a dynamic size has the grid, the tensor maps and the parameters of the runtime's launch at this value.

@@ -1,6 +1,6 @@
 //! Launchers that are written for compiled kernels: what they say, and what they do against the mock driver.
 
-mod c;
+pub(crate) mod c;
 mod written;
 
 use warploom::artifact::launcher::Unit;

@@ -11,6 +11,10 @@ mod interpret;
 #[path = "../examples/runtime.rs"]
 mod runtime;
 
+#[allow(dead_code)]
+#[path = "../examples/launches.rs"]
+mod launches;
+
 /// The programs of the launchers.
 mod programs {
     pub mod gemm {
@@ -134,6 +138,10 @@ fn generated_launchers_multiply_on_the_streams_of_cudarc() {
         // The runtime of warploom on what cudarc owns.
         let [a, b, c] = runtime::run().unwrap();
         assert!(is_product(&a, &b, &c, 64));
+
+        // What the example `launches` checks, and that it launches in all three ways.
+        assert_eq!(launches::check().unwrap(), 2 * gemm::SHAPES.len() + 2);
+        assert!(launches::times(1, 1).unwrap().iter().all(|us| *us > 0.0));
     });
 }
 
