@@ -49,13 +49,25 @@ pub fn check_file(file: &Path) -> Result<()> {
 
 /// Writes a file into a folder, and creates the folder if necessary. Readers see the old file or the complete new file.
 pub(super) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<()> {
+    make(folder)?;
+    let path = folder.join(name);
+    replace(&path, bytes).map_err(|e| cannot_write(&path, &e))
+}
+
+/// Creates a folder if necessary.
+pub(super) fn make(folder: &Path) -> Result<()> {
     if folder.is_file() {
         let message = format!("{} is a file, not a folder", folder.display());
         return Err(Error::input(Code::ArtifactWrite, message).help("name a folder, or a file that ends in .warploom"));
     }
-    std::fs::create_dir_all(folder).map_err(|e| cannot_write(folder, &e))?;
-    let path = folder.join(name);
-    replace(&path, bytes).map_err(|e| cannot_write(&path, &e))
+    std::fs::create_dir_all(folder).map_err(|e| cannot_write(folder, &e))
+}
+
+/// A lock on the folder, which other processes that ask for one wait for. It ends with the value, or with the process. None where the
+/// system or the file system locks no folders.
+pub(super) fn lock(folder: &Path) -> Option<std::fs::File> {
+    let open = std::fs::File::open(folder).ok()?;
+    open.lock().is_ok().then_some(open)
 }
 
 /// Syncs the folder's entries to disk.
@@ -98,7 +110,12 @@ const PARTIAL: &str = ".partial-";
 
 /// Whether the name belongs to an unfinished file.
 pub(super) fn is_partial(name: &str) -> bool {
-    name.contains(PARTIAL)
+    finished(name).is_some()
+}
+
+/// The name that an unfinished file gets when it is finished; none of other files.
+pub(super) fn finished(name: &str) -> Option<&str> {
+    name.rsplit_once(PARTIAL).map(|(finished, _)| finished)
 }
 
 /// A name for an unfinished file that no other call uses.

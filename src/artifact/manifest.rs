@@ -17,6 +17,9 @@ pub const VERSION: u32 = 2;
 /// The file of the manifest in a folder.
 pub const MANIFEST: &str = "manifest.json";
 
+/// The digits of the SHA-256 of its contents that the name of a code file has: 48 bits.
+pub(super) const DIGEST_DIGITS: usize = 12;
+
 /// The text before the value of the last field.
 const CHECKSUM: &str = ",\n  \"checksum\": \"";
 
@@ -94,8 +97,11 @@ pub struct CubinEntry {
 }
 
 impl File {
-    fn of(name: String, contents: &[u8]) -> File {
-        File { name, bytes: contents.len() as u64, sha256: checksum(contents) }
+    /// A file of code. Its name has a digest of its contents, so files of other contents have other names.
+    fn of(stem: &str, extension: &str, contents: &[u8]) -> File {
+        let sha256 = checksum(contents);
+        let name = format!("{stem}.{}.{extension}", &sha256[..DIGEST_DIGITS]);
+        File { name, bytes: contents.len() as u64, sha256 }
     }
 
     /// Compares length and SHA-256 of the contents.
@@ -108,8 +114,8 @@ impl File {
 }
 
 impl Manifest {
-    /// The manifest of an artefact. The label of a variant names its files. The chip is appended if several variants share the label, and a
-    /// number if they share label and chip.
+    /// The manifest of an artefact. The label of a variant names its files, with a digest of their contents. The chip is appended to the label
+    /// if several variants share it, and a number if they share label and chip.
     pub(super) fn of(artifact: &Artifact) -> Manifest {
         let mut taken = BTreeSet::new();
         let entry = |variant: &Variant| {
@@ -178,11 +184,11 @@ impl VariantEntry {
             ptx_version: kernels.ptx_version,
             compiler: variant.compiler.clone(),
             llvm: variant.llvm.clone(),
-            ptx: File::of(format!("{file}.ptx"), kernels.ptx().as_bytes()),
+            ptx: File::of(file, "ptx", kernels.ptx().as_bytes()),
             cubin: kernels.cubin.as_ref().map(|cubin| CubinEntry {
                 chip: cubin.chip.clone(),
                 assembler: cubin.assembler.clone(),
-                file: File::of(format!("{file}.cubin"), &cubin.bytes),
+                file: File::of(file, "cubin", &cubin.bytes),
             }),
             arguments: kernels.args.clone(),
             workspace: kernels.workspace.clone(),

@@ -8,6 +8,7 @@
 pub mod cache;
 mod choose;
 mod files;
+mod folder;
 pub mod launcher;
 mod manifest;
 mod packed;
@@ -19,7 +20,6 @@ pub use cache::Cache;
 pub use files::{check_file, write_file, write_text};
 pub(crate) use manifest::checksum;
 pub use manifest::{CubinEntry, File, MANIFEST, Manifest, VERSION, VariantEntry};
-use std::collections::BTreeSet;
 use std::path::Path;
 pub use workspace::Workspace;
 
@@ -85,28 +85,20 @@ impl Artifact {
         Artifact { variants }
     }
 
-    /// Writes the PTX and the cubin of each variant and `manifest.json` into a folder, and creates the folder if necessary. Each file is
-    /// written under a temporary name, synced and renamed, the manifest last. Files of the folder's previous artefact are removed.
-    /// Returns the manifest.
+    /// Writes the PTX and the cubin of each variant and `manifest.json` into a folder, and creates the folder if necessary. The code files
+    /// are written first, under names with digests of their contents, then the manifest is renamed, then files of the previous artefact are
+    /// removed: a process that is killed leaves the old artefact or the new one. Returns the manifest.
     ///
     /// # Errors
     /// `artifact.write` where a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<Manifest> {
-        let manifest = self.index();
-        let before = std::fs::read(folder.join(MANIFEST)).ok().and_then(|text| Manifest::parse(&text).ok());
-        for (entry, variant) in manifest.variants.iter().zip(&self.variants) {
-            for (file, bytes) in entry.files().zip(contents(variant)) {
-                files::write(folder, &file.name, bytes)?;
-            }
-        }
-        files::write(folder, MANIFEST, manifest.text()?.as_bytes())?;
-        // Files of the previous manifest that this one does not name.
-        let names =
-            |of: &Manifest| of.variants.iter().flat_map(|v| v.files()).map(|f| f.name.clone()).collect::<BTreeSet<_>>();
-        let left = before.map(|before| &names(&before) - &names(&manifest)).unwrap_or_default();
-        left.iter().for_each(|name| drop(std::fs::remove_file(folder.join(name))));
-        files::sync(folder)?;
-        Ok(manifest)
+        folder::write(self, folder, &[])
+    }
+
+    /// As [`Artifact::write`], with texts that belong to the artefact, such as launchers, by name. They are written before the manifest.
+    #[cfg(feature = "cli")]
+    pub(crate) fn write_with(&self, folder: &Path, texts: &[(String, String)]) -> Result<Manifest> {
+        folder::write(self, folder, texts)
     }
 
     /// The manifest: everything except the contents of the files.
@@ -151,25 +143,7 @@ impl Artifact {
             let bytes = files::read(path)?;
             return Artifact::from_bytes(&bytes).map_err(|e| e.within(format!("reading {}", path.display())));
         }
-        let at = path.join(MANIFEST);
-        if !at.is_file() {
-            let message = format!("{} is no artefact: it has no {MANIFEST}", path.display());
-            return Err(Error::input(Code::ArtifactRead, message).help("warploom build FILE -o FOLDER"));
-        }
-        let text = files::read(&at)?;
-        let manifest = Manifest::parse(&text).map_err(|e| e.within(format!("reading {}", at.display())))?;
-        let read = |entry: VariantEntry| {
-            let contents = entry.files().map(|file| {
-                let at = path.join(&file.name);
-                let bytes = files::read(&at)?;
-                file.check(&bytes)?;
-                Ok(bytes)
-            });
-            let contents = contents.collect::<Result<Vec<_>>>()?;
-            entry.variant(contents.iter().map(Vec::as_slice))
-        };
-        let variants = manifest.variants.into_iter().map(read).collect::<Result<_>>();
-        variants.map(Artifact::new).map_err(|e| e.within(format!("reading {}", path.display())))
+        folder::read(path)
     }
 
     /// Reads what [`Artifact::to_bytes`] made, such as the bytes of `include_bytes!("kernels.warploom")`.

@@ -226,10 +226,9 @@ fn write(artifact: &Artifact, args: &BuildArgs) -> Result<()> {
     }
     // An error of a launcher leaves the folder unchanged.
     let launchers = launchers::texts(artifact, Kinds { rust: args.rust, c: args.c })?;
-    artifact.write(out)?;
+    artifact.write_with(out, &launchers)?;
     show::note(format_args!("wrote {}", out.join(MANIFEST).display()));
-    for (file, text) in launchers {
-        artifact::write_text(out, &file, &text)?;
+    for (file, _) in launchers {
         show::note(format_args!("wrote {}", out.join(file).display()));
     }
     Ok(())

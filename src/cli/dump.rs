@@ -99,14 +99,11 @@ fn write(folder: &Path, schedule: &Schedule, lines: bool) -> Result<ExitCode> {
         show::note(format_args!("wrote {}", folder.display()));
         return Ok(ExitCode::SUCCESS);
     }
-    let manifest = artifact.write(folder)?;
+    let lowered = if lines { vec![(name, source::lowered(schedule)?)] } else { Vec::new() };
+    let manifest = artifact.write_with(folder, &lowered)?;
     let files = manifest.variants.iter().flat_map(|v| v.files()).map(|file| file.name.clone());
-    let mut names: Vec<String> = files.chain([artifact::MANIFEST.to_string()]).collect();
-    if lines {
-        artifact::write_text(folder, &name, &source::lowered(schedule)?)?;
-        names.push(name);
-    }
-    for name in names {
+    let names = files.chain([artifact::MANIFEST.to_string()]);
+    for name in names.chain(lowered.into_iter().map(|(name, _)| name)) {
         show::note(format_args!("wrote {}", folder.join(name).display()));
     }
     Ok(ExitCode::SUCCESS)

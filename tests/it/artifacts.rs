@@ -51,7 +51,10 @@ fn what_is_written_is_read_back() {
     let (artifact, folder) = (artifact(), folder("artifact"));
     let manifest = artifact.write(&folder).unwrap();
     let names: Vec<&str> = manifest.variants.iter().flat_map(|v| v.files()).map(|f| f.name.as_str()).collect();
-    assert_eq!(names, ["vec_add.sm_80.ptx", "vec_add.sm_80.2.ptx", "sum_256.ptx", "sum_256.cubin"]);
+    let stems = ["vec_add.sm_80", "vec_add.sm_80.2", "sum_256", "sum_256"];
+    let digests = manifest.variants.iter().flat_map(|v| v.files()).map(|f| &f.sha256[..12]);
+    let named = stems.iter().zip(["ptx", "ptx", "ptx", "cubin"]).zip(digests);
+    assert_eq!(names, named.map(|((stem, kind), digest)| format!("{stem}.{digest}.{kind}")).collect::<Vec<_>>());
     assert_eq!(Artifact::read(&folder).unwrap(), stored(artifact.clone()));
     let file = folder.join("kernels.warploom");
     artifact.write_packed(&file).unwrap();
@@ -60,10 +63,10 @@ fn what_is_written_is_read_back() {
     let left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), names.len() + 2, "nothing partial is left: {left:?}");
     // Files that the manifest no longer names go away; others stay.
-    Artifact::new(artifact.variants[..1].to_vec()).write(&folder).unwrap();
+    let manifest = Artifact::new(artifact.variants[..1].to_vec()).write(&folder).unwrap();
     let mut left: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
     left.sort();
-    assert_eq!(left, ["kernels.warploom", MANIFEST, "vec_add.ptx"]);
+    assert_eq!(left, ["kernels.warploom", MANIFEST, manifest.variants[0].ptx.name.as_str()]);
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -137,14 +140,14 @@ fn a_changed_bit_of_any_byte_is_found() {
 #[test]
 fn manifests_of_another_version_and_names_elsewhere_are_refused() {
     let folder = folder("elsewhere");
-    artifact().write(&folder).unwrap();
+    let name = artifact().write(&folder).unwrap().variants[2].ptx.name.clone();
     let path = folder.join(MANIFEST);
     let text = std::fs::read_to_string(&path).unwrap();
     for (from, to, why) in [
         ("\"version\": 2", "\"version\": 1", "a manifest of version 1"),
-        ("sum_256.ptx", "../sum_256.ptx", "is no name of a file beside"),
-        ("sum_256.ptx", "/etc/hostname", "is no name of a file beside"),
-        ("sum_256.ptx", "other.ptx", "cannot read"),
+        (&name, "../sum_256.ptx", "is no name of a file beside"),
+        (&name, "/etc/hostname", "is no name of a file beside"),
+        (&name, "other.ptx", "cannot read"),
     ] {
         std::fs::write(&path, with_llvm(&text.replacen(from, to, 1), "19.1.0")).unwrap();
         let error = Artifact::read(&folder).unwrap_err();
@@ -245,31 +248,109 @@ fn what_was_compiled_is_read_from_the_cache() {
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
+/// What builds for two chips leave.
+struct Builds {
+    cache: PathBuf,
+    left: [Artifact; 2],
+    /// How long each takes from a filled cache.
+    took: [Duration; 2],
+}
+
+/// Microseconds in which a build writes its files.
+const WRITES_US: u64 = 3000;
+
+/// Two builds whose files have the same names, apart from digests, and other contents.
+const ARGUMENTS: [&[&str]; 2] =
+    [&["--sizes", "64,96,128,160", "--target", "sm_80"], &["--sizes", "64,96,128,160", "--target", "sm_90"]];
+
+impl Builds {
+    /// Builds both, each into a folder and a file of its own.
+    fn new(folder: &Path) -> Builds {
+        let cache = folder.join("cache");
+        let mut took = [Duration::ZERO; 2];
+        let left = [0, 1].map(|kind| {
+            let out = folder.join(format!("whole-{kind}"));
+            let out = out.to_str().unwrap();
+            for _ in 0..2 {
+                let begun = std::time::Instant::now();
+                assert!(build(out, &cache, ARGUMENTS[kind]).wait().unwrap().success());
+                took[kind] = begun.elapsed();
+            }
+            Artifact::read(Path::new(out)).unwrap()
+        });
+        assert_ne!(left[0], left[1]);
+        Builds { cache, left, took }
+    }
+
+    /// A build that is killed some time after its start or, if it is watched, after the first change of its folder. It has left the artefact that was there or the new one, and the new one if it has said so.
+    fn killed(&self, out: &Path, kind: usize, before: usize, (is_watched, after): (bool, Duration)) -> usize {
+        let folder = if out.is_dir() { out } else { out.parent().unwrap() };
+        let state = || {
+            let entries = std::fs::read_dir(folder).unwrap().flatten();
+            let of = |e: std::fs::DirEntry| Some((e.file_name(), e.metadata().ok()?.modified().ok()?));
+            let mut all: Vec<_> = entries.filter_map(of).collect();
+            all.sort();
+            all
+        };
+        let first = state();
+        let mut child = build(out.to_str().unwrap(), &self.cache, ARGUMENTS[kind]);
+        while is_watched && state() == first && child.try_wait().unwrap().is_none() {}
+        std::thread::sleep(after);
+        let _ = child.kill();
+        let ended = child.wait_with_output().unwrap();
+        let has_said = String::from_utf8_lossy(&ended.stderr).contains("wrote ");
+        let context = format!("{}, {} after {after:?}", out.display(), ended.status);
+        assert!(has_said || !ended.status.success(), "{context}");
+        let found = Artifact::read(out).unwrap_or_else(|e| panic!("{context}: {e}"));
+        let found = self.left.iter().position(|whole| *whole == found);
+        let found = found.unwrap_or_else(|| panic!("{context}: neither the old artefact nor the new one"));
+        assert!(found == kind || (found == before && !has_said), "{context}");
+        self.check_cache(has_said.then_some(kind), &context);
+        found
+    }
+
+    /// Every entry of the cache is whole, and is what its schedule compiles to; all of a finished build are there.
+    fn check_cache(&self, finished: Option<usize>, context: &str) {
+        let kept = Cache::at(&self.cache).unwrap();
+        let entries = kept.entries().unwrap();
+        let read = |path: &Path| Artifact::read(path).unwrap_or_else(|e| panic!("{context}: {e}")).variants.remove(0);
+        let found: Vec<Variant> = entries.iter().map(|entry| read(&entry.path)).collect();
+        let all = || self.left.iter().flat_map(|artifact| &artifact.variants);
+        let is_same = |a: &Variant, b: &Variant| a.schedule == b.schedule && a.kernels == b.kernels;
+        assert!(found.iter().all(|one| all().any(|right| is_same(one, right))), "{context}: a wrong entry");
+        let wanted = finished.into_iter().flat_map(|kind| &self.left[kind].variants);
+        wanted.for_each(|right| assert!(found.iter().any(|one| is_same(one, right)), "{context}: {}", right.label));
+    }
+}
+
 /// Eight processes share a cache and replace one artefact; then processes are killed at any point of that.
 #[test]
 fn killed_processes_leave_whole_files() {
     let folder = folder("killed");
-    let (cache, file) = (folder.join("cache"), folder.join("k.warploom"));
-    let (name, sizes) = (file.to_str().unwrap(), ["--sizes", "64"]);
-    let mut eight: Vec<_> = (0..8).map(|_| build(name, &cache, &["--target", "sm_80"])).collect();
-    assert!(eight.iter_mut().all(|child| child.wait().unwrap().success()));
-    let whole = Artifact::read(&file).unwrap();
-    let kept = Cache::at(&cache).unwrap();
-    assert_eq!((kept.entries().unwrap().len(), kept.verify().unwrap().1.len()), (2, 0));
+    let builds = Builds::new(&folder);
+    let outs = [folder.join("k.warploom"), folder.join("kernels")];
+    Cache::at(&builds.cache).unwrap().clear().unwrap();
+    for out in &outs {
+        let eight = |n: usize| build(out.to_str().unwrap(), &builds.cache, ARGUMENTS[n % 2]);
+        let mut eight: Vec<_> = (0..8).map(eight).collect();
+        assert!(eight.iter_mut().all(|child| child.wait().unwrap().success()));
+        builds.check_cache(Some(0), "eight processes");
+        builds.check_cache(Some(1), "eight processes");
+    }
+    let whole = |out: &Path| builds.left.iter().position(|whole| *whole == Artifact::read(out).unwrap());
+    let mut there = [0, 1].map(|n: usize| whole(&outs[n]).expect("an artefact of the eight"));
     let trials = if std::env::var_os("WARPLOOM_ALL").is_some() { 1000 } else { 60 };
     let mut rng = fastrand::Rng::with_seed(20);
     for trial in 0..trials {
-        // Half of them find their kernels in the cache, so that the writing of the artefact comes early.
-        if trial % 2 == 0 {
-            kept.clear().unwrap();
+        // A quarter of them compile. The others find their kernels in the cache, so that the writing of the artefact comes early.
+        if trial % 8 < 2 {
+            Cache::at(&builds.cache).unwrap().clear().unwrap();
         }
-        let mut child = build(name, &cache, if trial % 4 < 2 { &sizes[..0] } else { &sizes });
-        std::thread::sleep(Duration::from_micros(rng.u64(0..60_000)));
-        let _ = child.kill();
-        let ended = child.wait().unwrap();
-        let found = Artifact::read(&file).unwrap();
-        assert!(found.variants.len() == whole.variants.len(), "trial {trial}: {ended}");
-        assert!(kept.verify().unwrap().1.is_empty(), "trial {trial}");
+        let (at, kind) = (trial % 2, rng.usize(..2));
+        let limit = builds.took[kind].as_micros() as u64 * 5 / 4;
+        let is_watched = trial % 4 < 2;
+        let after = if is_watched { rng.u64(0..WRITES_US) } else { rng.u64(limit / 4..limit) };
+        there[at] = builds.killed(&outs[at], kind, there[at], (is_watched, Duration::from_micros(after)));
     }
     std::fs::remove_dir_all(&folder).unwrap();
 }
