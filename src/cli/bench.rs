@@ -8,7 +8,7 @@ use super::{cpu, input, ladder, random, show, sizes, suite};
 use crate::error::{Code, Error, Result};
 use crate::gemm::{self, Gemm};
 use crate::target::Target;
-use crate::tune;
+use crate::tune::{self, Here, Record};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -29,10 +29,12 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
     if let Some(count) = args.random {
         return random::run(args, count as usize);
     }
-    match data::place(args.device.as_deref())? {
-        Place::Cpu => args.check_for_simulator().and_then(|()| cpu::bench(args, &subjects(args, None)?)),
+    let place = data::place(args.device.as_deref())?;
+    let here = place.here();
+    match place {
+        Place::Cpu => args.check_for_simulator().and_then(|()| cpu::bench(args, &subjects(args, None, &here)?)),
         #[cfg(feature = "runtime")]
-        Place::Gpu(device) => gpu::bench(args, &subjects(args, Some(data::chip(device.info())?))?, &device),
+        Place::Gpu(device) => gpu::bench(args, &subjects(args, Some(data::chip(device.info())?), &here)?, &device),
     }
 }
 
@@ -53,10 +55,10 @@ fn on_gpu(args: &BenchArgs) -> Option<Result<ExitCode>> {
 }
 
 /// The schedules to measure with their names, each at each size. Products are scheduled for the chip that there is.
-fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
+fn subjects(args: &BenchArgs, own: Option<Target>, here: &Here) -> Result<Vec<Subject>> {
     if !args.gemm.is_empty() {
         let all = args.products(&args.gemm)?;
-        let subjects = products(args, &all, &args.target(own, &all)?)?;
+        let subjects = products(args, &all, &args.target(own, &all)?, here)?;
         return sizes::at(subjects, &args.set, args.fixed);
     }
     let mut files = args.files.clone();
@@ -73,6 +75,9 @@ fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
         let name = file.file_stem().map_or_else(|| "schedule".into(), |s| s.to_string_lossy().into_owned());
         let read = input::text(&file).and_then(|text| tune::parse(&text, target, &records));
         let schedule = read.map_err(|e| e.within(format!("reading {}", file.display())))?;
+        input::record_notes(&schedule, &records, here)?
+            .iter()
+            .for_each(|note| show::note(format_args!("{name}: {note}")));
         match others.is_empty() {
             true => out.push(Subject::new(name, schedule)),
             false => {
@@ -88,7 +93,7 @@ fn subjects(args: &BenchArgs, own: Option<Target>) -> Result<Vec<Subject>> {
 }
 
 /// Each kind of code for each product; a kind without a recipe is said and left out.
-fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subject>> {
+fn products(args: &BenchArgs, all: &[Gemm], target: &Target, here: &Here) -> Result<Vec<Subject>> {
     let records = input::records(&args.records)?;
     let mut out = Vec::new();
     for product in all {
@@ -104,6 +109,8 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
             out.extend(Subject::free_and_without_workspace(product, target)?);
             continue;
         }
+        let record = tune::record_of(&product.program()?, target, &records);
+        record.iter().for_each(|record| here.warnings(record).iter().for_each(show::note));
         if product.spec().least_m.is_some() && !args.names_kinds() {
             if args.ranges > 1 {
                 let ranges = gemm::recommend_ranges(product, target, args.ranges.into())?;
@@ -113,7 +120,7 @@ fn products(args: &BenchArgs, all: &[Gemm], target: &Target) -> Result<Vec<Subje
             }
             continue;
         }
-        let recorded = tune::recorded(&product.program()?, target, &records)?;
+        let recorded = record.map(Record::schedule).transpose()?;
         out.extend(recorded.map(|schedule| Subject::new("recorded", schedule)));
         for kind in args.kinds(target) {
             let name = match args.dtype.len() {

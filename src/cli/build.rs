@@ -2,7 +2,7 @@
 
 use super::input::{self, Sizes};
 use super::launchers::{self, Kinds};
-use super::{cache, show};
+use super::{cache, data, show};
 use crate::artifact::{self, Artifact, EXTENSION, MANIFEST, Variant};
 use crate::build::Builder;
 use crate::error::{Code, Error, Result};
@@ -130,7 +130,7 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
                 }
                 let schedule = tune::recommend(&product, target, &records)?;
                 let title = input::title(&schedule);
-                note_unused(&schedule, &records, &title)?;
+                note_records(&schedule, &records, &title)?;
                 builder.schedule(title.replace(' ', "_"), schedule);
             }
         }
@@ -191,7 +191,7 @@ fn of_file(
     let stem = stem(file);
     for target in of_each(targets) {
         let schedule = input::text(file).and_then(|text| tune::parse(&text, target, records)).map_err(within)?;
-        note_unused(&schedule, records, &file.display().to_string())?;
+        note_records(&schedule, records, &file.display().to_string())?;
         for Sizes(sizes) in sizes {
             let words: Vec<String> = sizes.iter().map(i64::to_string).collect();
             builder.schedule(format!("{stem}_{}", words.join("x")), schedule.resized(sizes).map_err(within)?);
@@ -203,11 +203,13 @@ fn of_file(
     Ok(())
 }
 
-/// A note if records are given and a schedule has no steps from them.
-fn note_unused(schedule: &Schedule, records: &[Record], name: &str) -> Result<()> {
-    if let Some(note) = input::unused(schedule, records)? {
-        show::note(format_args!("{name}: {note}"));
+/// What is to be said of the records of a schedule, where there are records.
+fn note_records(schedule: &Schedule, records: &[Record], name: &str) -> Result<()> {
+    if records.is_empty() {
+        return Ok(());
     }
+    let notes = input::record_notes(schedule, records, &data::here_for(&schedule.target))?;
+    notes.iter().for_each(|note| show::note(format_args!("{name}: {note}")));
     Ok(())
 }
 

@@ -6,10 +6,12 @@ use crate::array::Array;
 use crate::artifact;
 use crate::error::{Code, Error, Result};
 use crate::ir::{Buffer, BufferId, DynamicSize, Func, Scope, layout, visit};
+#[cfg(feature = "runtime")]
+use crate::kernel::Chip;
 use crate::loom::Schedule;
 use crate::target::Target;
 use crate::te;
-use crate::tune;
+use crate::tune::{self, Here};
 pub use crate::tune::{Judge, arguments};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -264,6 +266,34 @@ impl Place {
             Place::Gpu(device) => chip(device.info()).map(Some),
         }
     }
+
+    /// The compiler, and the GPU if it is one: what takes schedules from records.
+    pub fn here(&self) -> Here {
+        match self {
+            Place::Cpu => Here::new(),
+            #[cfg(feature = "runtime")]
+            Place::Gpu(device) => here_on(device.info()),
+        }
+    }
+}
+
+/// The compiler, and the first GPU if it runs code for the target: what takes schedules from records.
+#[cfg(feature = "runtime")]
+pub fn here_for(target: &Target) -> Here {
+    let runs =
+        |info: &&crate::runtime::DeviceInfo| Chip::parse(target.name).is_some_and(|chip| chip.runs_on(info.capability));
+    crate::runtime::probe().devices.first().filter(runs).map_or_else(Here::new, here_on)
+}
+
+/// The compiler alone.
+#[cfg(not(feature = "runtime"))]
+pub fn here_for(_: &Target) -> Here {
+    Here::new()
+}
+
+#[cfg(feature = "runtime")]
+fn here_on(info: &crate::runtime::DeviceInfo) -> Here {
+    Here::on(&info.name, info.driver_text())
 }
 
 /// The chip to compile for that a device is: its own, or of a newer one the newest whose PTX it can run, with a word of that.

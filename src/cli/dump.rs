@@ -70,7 +70,7 @@ pub fn run(args: &DumpArgs) -> Result<ExitCode> {
     packed.map_or(Ok(()), artifact::check_file)?;
     let own = if args.what.asks_for_chip() { data::own_chip() } else { None };
     let schedule = args.what.schedule(own)?;
-    args.what.unused_records(&schedule)?.into_iter().for_each(show::note);
+    args.what.record_notes(&schedule, || data::here_for(&schedule.target))?.iter().for_each(show::note);
     if args.validate {
         show::note(schedule.validate()?);
     }

@@ -8,7 +8,7 @@ use crate::loom::{LONGEST_TEXT, Schedule};
 use crate::rows::{RowKind, Rows};
 use crate::target::Target;
 use crate::te::{self, Epilogue, GemmSpec, Known, Layout};
-use crate::tune::{self, Record, Space};
+use crate::tune::{self, Here, Record, Space};
 use clap::Args;
 use std::fs::File;
 use std::io::Read;
@@ -188,9 +188,12 @@ impl What {
         Ok(if self.allow_tested { schedule.allow_tested() } else { schedule })
     }
 
-    /// A note if records are given and the schedule has no steps from them.
-    pub fn unused_records(&self, schedule: &Schedule) -> Result<Option<&'static str>> {
-        unused(schedule, &records(&self.records)?)
+    /// What to say about records that are given: as [`record_notes`]. `here` is asked for if they are.
+    pub fn record_notes(&self, schedule: &Schedule, here: impl FnOnce() -> Here) -> Result<Vec<String>> {
+        if self.records.is_empty() {
+            return Ok(Vec::new());
+        }
+        record_notes(schedule, &records(&self.records)?, &here())
     }
 
     /// The space of schedules for the tuner: a file with knobs, or the candidates of --gemm or of a line `recommend`; `own` is the chip
@@ -366,13 +369,18 @@ pub fn records(files: &[PathBuf]) -> Result<Vec<Record>> {
     files.iter().map(|file| Record::read(file)).collect()
 }
 
-/// A note if there are records and the schedule has no steps from them.
-pub fn unused(schedule: &Schedule, records: &[Record]) -> Result<Option<&'static str>> {
-    let found = tune::recorded(&schedule.program, &schedule.target, records)?;
-    let is_used = records.is_empty() || found.is_some_and(|found| schedule.steps.starts_with(&found.steps));
-    Ok((!is_used).then_some(
-        "the steps are not from a record: none is of this program and chip, or the text has no line `recommend`",
-    ))
+/// What to say about the steps of a schedule where there are records: that they are from none, or that their record was made by another
+/// compiler, device or driver.
+pub fn record_notes(schedule: &Schedule, records: &[Record], here: &Here) -> Result<Vec<String>> {
+    let found = tune::record_of(&schedule.program, &schedule.target, records);
+    match found {
+        Some(record) if schedule.steps.starts_with(&record.schedule()?.steps) => Ok(here.warnings(record)),
+        _ if records.is_empty() => Ok(Vec::new()),
+        _ => Ok(vec![
+            "the steps are not from a record: none is of this program and chip, or the text has no line `recommend`"
+                .into(),
+        ]),
+    }
 }
 
 /// The program and the chip of a text, without steps, if its one step is a line `recommend`.

@@ -170,7 +170,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
         }
         false => (args.what.schedule(None)?, place()?),
     };
-    args.what.unused_records(&schedule)?.into_iter().for_each(show::note);
+    args.what.record_notes(&schedule, || place.here())?.iter().for_each(show::note);
     data::check_outputs(&schedule.program, &args.output)?;
     if args.validate {
         show::note(schedule.validate()?);

@@ -24,7 +24,7 @@ mod search;
 mod space;
 mod worker;
 
-pub use consult::{parse, recommend, recorded};
+pub use consult::{Here, parse, recommend, record_of, recorded};
 pub use evaluate::{Evaluator, Tamper, serve};
 pub use judge::{Judge, arguments, halved};
 pub use protocol::{Answer, Found, Job, Status, Task};

@@ -61,10 +61,14 @@ pub struct Run {
 impl Run {
     /// A run of this compiler on a space.
     pub fn new(space: &Space, seed: u64, driver: Option<String>, clocks: Option<String>) -> Run {
-        let (space, compiler) =
-            (checksum(space.identity().as_bytes()), format!("warploom {}", env!("CARGO_PKG_VERSION")));
-        Run { space, seed, compiler, driver, clocks }
+        let space = checksum(space.identity().as_bytes());
+        Run { space, seed, compiler: compiler(), driver, clocks }
     }
+}
+
+/// What records call this compiler.
+pub(super) fn compiler() -> String {
+    format!("warploom {}", env!("CARGO_PKG_VERSION"))
 }
 
 impl Header {

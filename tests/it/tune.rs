@@ -392,6 +392,29 @@ fn recommended_steps_come_from_a_record_of_the_program_and_the_chip() {
     assert!(status == Some(1) && error.contains("[tune.record]"), "{error}");
 }
 
+/// A record of another compiler is used with a warning that has both names.
+#[test]
+fn a_record_of_another_compiler_is_used_with_a_warning() {
+    let (file, record) = (File::new("elsewhere", SPACE), Temporary::new("elsewhere"));
+    tuned(&["--record", record.name(), file.name()], "");
+    let said = |what: &[&str]| {
+        let out = output(&[what, &["--gemm", "1024x512x32", "--target", "sm_80", "--records", record.name()]].concat());
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.success(), "{said}");
+        said
+    };
+    let out = Temporary::new("elsewhere.warploom");
+    let commands = [&["dump", "--emit", "schedule"][..], &["explain"], &["build", "-o", out.name()]];
+    commands.iter().for_each(|what| assert!(!said(what).contains("warning"), "{what:?}"));
+    let mut read = Record::read(&record.0).unwrap();
+    let own = std::mem::replace(&mut read.header.runs[0].compiler, "warploom 0.0.1".into());
+    std::fs::write(&record.0, read.text().unwrap()).unwrap();
+    for what in commands {
+        let (said, both) = (said(what), format!("another compiler: `warploom 0.0.1`, and this compiler is `{own}`"));
+        assert_eq!(said.matches(&both).count(), 1, "{what:?}: {said}");
+    }
+}
+
 /// The candidates of a GEMM are a space, also of a line `recommend`.
 #[test]
 fn candidates_of_a_gemm_are_tuned() {

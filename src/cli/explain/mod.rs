@@ -95,7 +95,7 @@ pub fn run(args: &ExplainArgs) -> Result<ExitCode> {
     }
     let own = if args.what.asks_for_chip() { data::own_chip() } else { None };
     let schedule = args.what.schedule(own)?;
-    args.what.unused_records(&schedule)?.into_iter().for_each(show::note);
+    args.what.record_notes(&schedule, || data::here_for(&schedule.target))?.iter().for_each(show::note);
     if args.cost {
         return cost(&schedule, args.json);
     }

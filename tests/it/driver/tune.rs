@@ -5,7 +5,7 @@ use super::mock::alone;
 use super::programs::sum;
 use std::fs;
 use warploom::runtime::Device;
-use warploom::tune::{Answer, Evaluator, Job, Status, Task};
+use warploom::tune::{Answer, Evaluator, Job, Record, Status, Task};
 
 /// A device whose cache is soon made cold.
 const SMALL: &str = "attribute 38 65536";
@@ -41,6 +41,43 @@ fn trials_are_checked_timed_and_run_off() {
         // Files that are gone are no kernels.
         assert_ne!(ask(Task::Measure, 32, "right", &folders[..1]).found.status, Status::Ok);
     });
+}
+
+/// The steps of a record of another device and driver are used, and the command names both of each.
+#[test]
+fn records_of_another_device_or_driver_are_used_with_a_warning() {
+    let folder = Folder::new("elsewhere");
+    let [file, line, path] = ["space.loom", "line.loom", "record"].map(|name| folder.file(name));
+    fs::write(
+        &file,
+        "gemm 64x64x64 f32 NN\ntarget sm_80\nsplit i ? {4,8} -> a b\nbind a blockIdx.x\nbind b threadIdx.x\n",
+    )
+    .unwrap();
+    fs::write(&line, "gemm 64x64x64 f32 NN\ntarget sm_80\nrecommend\n").unwrap();
+    let name = |path: &std::path::Path| path.to_str().unwrap().to_string();
+    let (line, record) = (name(&line), name(&path));
+    let (status, _, said) = folder.run("", &["tune", &name(&file), "--device", "none", "--record", &record]);
+    assert_eq!(status, Some(0), "{said}");
+    let mut made = Record::read(&path).unwrap();
+    made.header.device = "Mock 0".into();
+    made.header.runs[0].driver = Some("12.4".into());
+    let commands = [&["dump", "--emit", "schedule"][..], &["run", "--device", "0", "--once"]];
+    let said = |made: &Record, what: &[&str]| {
+        fs::write(&path, made.text().unwrap()).unwrap();
+        folder.run("driver 12040", &[what, &[&line, "--records", &record]].concat()).2
+    };
+    for what in commands {
+        let said = said(&made, what);
+        assert!(!said.contains("warning"), "{said}");
+    }
+    made.header.device = "Mock 7".into();
+    made.header.runs[0].driver = Some("11.8".into());
+    for what in commands {
+        let said = said(&made, what);
+        for both in ["device: `Mock 7`, and this device is `Mock 0`", "driver: `11.8`, and this driver is `12.4`"] {
+            assert!(said.contains(&format!("is of another {both}")), "{said}");
+        }
+    }
 }
 
 #[test]
