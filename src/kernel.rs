@@ -80,11 +80,23 @@ impl Kernels {
         self.args.len() == arrays.len() && self.args.iter().zip(arrays).all(each)
     }
 
-    /// The extents of an argument in words, a dynamic size by its values: `1..=8192`.
+    /// Whether the argument of this name takes an array of this type and shape, at some value of its dynamic size.
+    #[cfg(feature = "cli")]
+    pub(crate) fn takes_for(&self, name: &str, dtype: DType, shape: &[usize]) -> bool {
+        let Some(arg) = self.args.iter().find(|arg| arg.name == name) else { return false };
+        let size = arg.dynamic.and_then(|n| self.sizes.get(n));
+        let Some(size) = size else { return arg.takes_type(dtype) && arg.takes_shape(shape) };
+        let value = shape.first().and_then(|n| i64::try_from(*n).ok()).filter(|value| size.takes(*value));
+        let at = |value: i64| arg.at(&self.sizes.iter().map(|_| value).collect::<Vec<_>>());
+        arg.takes_type(dtype) && value.is_some_and(|value| at(value).takes_shape(shape))
+    }
+
+    /// The extents of an argument in words, a dynamic size by its values: `1..=8192`, `8..=8192 by 8`.
     pub fn extents(&self, arg: &Arg) -> Vec<String> {
         let mut extents: Vec<String> = arg.shape.iter().map(i64::to_string).collect();
         if let (Some(size), Some(first)) = (arg.dynamic.and_then(|n| self.sizes.get(n)), extents.first_mut()) {
-            *first = format!("{}..={}", size.low, size.high);
+            let by = if size.by == 1 { String::new() } else { format!(" by {}", size.by) };
+            *first = format!("{}..={}{by}", size.low, size.high);
         }
         extents
     }

@@ -142,7 +142,9 @@ fn npy(mut file: impl Read, wrong: &dyn Fn(String) -> Error) -> Result<Array> {
         return Err(wrong("its elements are big-endian".into()));
     }
     if is_fortran && shape.iter().filter(|n| **n > 1).count() > 1 {
-        return Err(wrong("it is in Fortran order".into()).help("numpy.ascontiguousarray(a)"));
+        let error =
+            wrong("its elements are in Fortran order, columns first; arrays here are in C order, rows first".into());
+        return Err(error.help("in Python: numpy.save(FILE, numpy.ascontiguousarray(numpy.load(FILE)))"));
     }
     let mut array = Array::zeros(dtype, &shape)?;
     file.read_exact(&mut array.bytes).map_err(|e| wrong(format!("it is shorter than its header says ({e})")))?;
@@ -269,7 +271,7 @@ mod tests {
             ("<f4", "False", "(4,)", "it is shorter than its header says"),
             ("<f4", "False", "(4611686018427387904, 4)", "is too large"),
             (">f4", "False", "(4,)", "its elements are big-endian"),
-            ("<f4", "True", "(4, 4)", "it is in Fortran order"),
+            ("<f4", "True", "(4, 4)", "are in Fortran order, columns first"),
             ("<c8", "False", "(4,)", "have no type here"),
             ("é", "False", "(4,)", "its header is not understood"),
             ("<f4", "False", "(4, -1)", "its header is not understood"),

@@ -33,18 +33,9 @@ impl Artifact {
         }
         let newest = newest(&suited, capability);
         if let [first, second, ..] = newest[..] {
-            let [first, second] = [first, second].map(|at| &self.variants[at].label);
-            let message =
-                format!("several variants of {name} take these arrays on one chip, {first} and {second} among them");
-            return Err(
-                Error::input(Code::ArtifactChoice, message).help("choose by the label instead of the program's name")
-            );
+            return Err(two_variants(&self.variants[first], &self.variants[second]));
         }
-        newest.first().copied().ok_or_else(|| {
-            let message = format!("no variant of {name} for these arrays runs on sm_{}{}", capability.0, capability.1);
-            let chips = distinct(suited.iter().map(|(_, v)| v.kernels.target.clone()));
-            Error::chip(Code::ArtifactChoice, message).help(format!("build it for more than {}", chips.join(", ")))
-        })
+        newest.first().copied().ok_or_else(|| no_chip(&suited, capability))
     }
 
     /// The indices of two variants with equal program name, arguments and chip, if there are any.
@@ -78,6 +69,35 @@ fn signature(variant: &Variant) -> String {
     let extents = |arg| variant.kernels.extents(arg).join(", ");
     let args = variant.kernels.args.iter().map(|arg| format!("{} {}[{}]", arg.name, arg.dtype, extents(arg)));
     format!("{}({})", variant.kernels.name, args.collect::<Vec<_>>().join(", "))
+}
+
+/// Of variants that take the same arrays, the one for the newest chip that a device of this compute capability runs.
+///
+/// # Errors
+/// `artifact.choice` if none runs on the device, or two are for one chip.
+#[cfg(all(feature = "cli", feature = "runtime"))]
+pub(crate) fn for_device<'a>(variants: &[&'a Variant], capability: (u32, u32)) -> Result<&'a Variant> {
+    let numbered: Vec<(usize, &Variant)> = variants.iter().copied().enumerate().collect();
+    match newest(&numbered, capability)[..] {
+        [] => Err(no_chip(&numbered, capability)),
+        [one] => Ok(variants[one]),
+        [first, second, ..] => Err(two_variants(variants[first], variants[second])),
+    }
+}
+
+/// No variant is for the chip of the device.
+fn no_chip(suited: &[(usize, &Variant)], capability: (u32, u32)) -> Error {
+    let name = suited.first().map_or("the program", |(_, variant)| variant.kernels.name.as_str());
+    let message = format!("no variant of {name} for these arrays runs on sm_{}{}", capability.0, capability.1);
+    let chips = distinct(suited.iter().map(|(_, v)| v.kernels.target.clone()));
+    Error::chip(Code::ArtifactChoice, message).help(format!("build it for more than {}", chips.join(", ")))
+}
+
+/// Two variants differ in more than chip and size.
+fn two_variants(first: &Variant, second: &Variant) -> Error {
+    let (name, first, second) = (&first.kernels.name, &first.label, &second.label);
+    let message = format!("several variants of {name} take these arrays on one chip, {first} and {second} among them");
+    Error::input(Code::ArtifactChoice, message).help("choose by the label instead of the program's name")
 }
 
 /// The indices of the variants for the newest chip that the device supports.

@@ -6,7 +6,7 @@
 //! file and of itself, and reading compares them.
 
 pub mod cache;
-mod choose;
+pub(crate) mod choose;
 mod files;
 mod folder;
 pub mod launcher;

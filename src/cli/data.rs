@@ -45,6 +45,18 @@ impl FromStr for Filed {
     }
 }
 
+impl Filed {
+    /// The name of the parameter.
+    pub fn parameter(&self) -> &str {
+        &self.parameter
+    }
+
+    /// The array of the file.
+    pub fn array(&self) -> Result<Array> {
+        Array::read(&self.path, self.tensor.as_deref())
+    }
+}
+
 /// The position of the parameter among the program's, which writes it or not.
 fn position(program: &Func, file: &Filed, is_written: bool) -> Result<usize> {
     let written = visit::writes(&program.body);
@@ -100,7 +112,7 @@ fn outermost(program: &Func, files: &[Filed], size: &DynamicSize) -> Result<Opti
     for file in files {
         let buffer = program.buffer(program.params[position(program, file, false)?]);
         if buffer.shape.first().is_some_and(|extent| *extent == size.value()) {
-            let array = Array::read(&file.path, file.tensor.as_deref())?;
+            let array = file.array()?;
             return Ok(array.shape.first().and_then(|n| i64::try_from(*n).ok()));
         }
     }
@@ -112,7 +124,7 @@ pub fn read(program: &Func, files: &[Filed], arrays: &mut [Array]) -> Result<()>
     for file in files {
         let n = position(program, file, false)?;
         let buffer = program.buffer(program.params[n]);
-        let array = Array::read(&file.path, file.tensor.as_deref())?;
+        let array = file.array()?;
         let shape: Vec<i64> = array.shape.iter().map(|e| *e as i64).collect();
         if !buffer.dtype.reads(array.dtype) || buffer.const_shape().as_ref() != Some(&shape) || buffer.strides.is_some()
         {

@@ -66,6 +66,7 @@ mod reductions;
 mod register_prefetch;
 mod replicated_fragments;
 mod roles;
+mod run_artifact;
 mod sample;
 mod scan;
 mod schedules;

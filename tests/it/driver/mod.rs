@@ -1,7 +1,7 @@
 //! The runtime against a driver without a GPU: launches, every error code, hangs and recovery (`tests/mock-driver`).
 
 mod codes;
-mod command;
+pub mod command;
 mod dlpack;
 mod execute;
 mod hang;
