@@ -6,7 +6,7 @@ use super::{cache, data, show};
 use crate::artifact::{self, Artifact, EXTENSION, MANIFEST, Variant};
 use crate::build::Builder;
 use crate::error::{Code, Error, Result};
-use crate::gemm::{self, MOST_RANGES, RowRange};
+use crate::gemm::{self, Gemm, MOST_RANGES, RowRange};
 use crate::loom::Schedule;
 use crate::target::Target;
 use crate::tune::{self, Record};
@@ -25,7 +25,7 @@ pub struct BuildArgs {
     #[arg(required_unless_present = "gemm")]
     files: Vec<PathBuf>,
     /// Matrix products with recommended steps: N, MxNxK or BxMxNxK (a batch), separated by commas; 1..=8192xNxK is one kernel for each M in
-    /// the range.
+    /// the range, 8..=8192/8xNxK for each multiple of 8 in it.
     #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = input::gemm_sizes)]
     gemm: Vec<input::GemmSizes>,
     /// Types of --gemm, separated by commas: of the inputs (f16 means f16>f32>f16), or inputs>accumulators>result, or
@@ -40,8 +40,9 @@ pub struct BuildArgs {
     sizes: Vec<Sizes>,
     /// Kernels for the range of a dynamic M at most: the cost model divides the range into parts, each with the schedule that loses least in it
     /// against those recommended for each M alone. 1 is one kernel for the whole range. Of --gemm 6 where nothing is said; a file of one
-    /// product whose one step is a line `recommend` is divided where N is given.
-    #[arg(long, value_name = "N", conflicts_with_all = ["sizes", "records"], value_parser = clap::value_parser!(u8).range(1..=MOST_RANGES as i64))]
+    /// product whose one step is a line `recommend` is divided where N is given. A record of --records that is of a part gives its steps; one of
+    /// the whole range is one kernel unless N is given.
+    #[arg(long, value_name = "N", conflicts_with = "sizes", value_parser = clap::value_parser!(u8).range(1..=MOST_RANGES as i64))]
     ranges: Option<u8>,
     /// Compile for each of these chips, separated by commas, instead of the files' own. Without it, --gemm is compiled for sm_90a where that
     /// has wgmma for the types, else for sm_90.
@@ -105,7 +106,7 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
     let records = input::records(&args.records)?;
     for file in &args.files {
         match args.ranges {
-            Some(most) => file_in_ranges(file, &targets, most, builder)?,
+            Some(most) => file_in_ranges(file, &targets, (most, &records), builder)?,
             None => of_file(file, &targets, (&args.sizes, &records), builder)?,
         }
     }
@@ -115,43 +116,81 @@ fn add(args: &BuildArgs, builder: &mut Builder) -> Result<()> {
             let product = input::gemm_of(sizes, types, layout)?;
             let own = [product.default_target()];
             for target in if targets.is_empty() { &own } else { &targets[..] } {
-                if args.ranges.is_some() && product.spec().least_m.is_none() {
-                    let message = format!("--ranges divides the range of a dynamic M, and M is {}", product.spec().m);
-                    return Err(
-                        Error::input(Code::CliArtifact, message).help("--gemm 1..=8192x4096x4096, or no --ranges")
-                    );
-                }
-                // A record is of one program.
-                let ranges = args.ranges.unwrap_or(RANGES);
-                let is_divided = product.spec().least_m.is_some() && ranges > 1 && records.is_empty();
-                if is_divided {
-                    divided(gemm::recommend_ranges(&product, target, ranges.into())?, None, builder);
-                    continue;
-                }
-                let schedule = tune::recommend(&product, target, &records)?;
-                let title = input::title(&schedule);
-                note_records(&schedule, &records, &title)?;
-                builder.schedule(title.replace(' ', "_"), schedule);
+                of_gemm(&product, target, (args.ranges, &records), builder)?;
             }
         }
     }
     Ok(())
 }
 
-/// Adds a schedule for each range of a dynamic M, and says which. The variants of a file have its name.
-fn divided(ranges: Vec<RowRange>, stem: Option<&str>, builder: &mut Builder) {
+/// Adds the schedules of a GEMM: one for each range of a dynamic M. Without --ranges a record of the whole range is one schedule for it.
+fn of_gemm(
+    product: &Gemm,
+    target: &Target,
+    (asked, records): (Option<u8>, &[Record]),
+    builder: &mut Builder,
+) -> Result<()> {
+    let is_dynamic = product.spec().least_m.is_some();
+    if asked.is_some() && !is_dynamic {
+        let message = format!("--ranges divides the range of a dynamic M, and M is {}", product.spec().m);
+        return Err(Error::input(Code::CliArtifact, message).help("--gemm 1..=8192x4096x4096, or no --ranges"));
+    }
+    let of_all = tune::record_of(&product.program()?, target, records).is_some();
+    let ranges = asked.unwrap_or(if of_all { 1 } else { RANGES });
+    if is_dynamic && ranges > 1 {
+        return divided(gemm::recommend_ranges(product, target, ranges.into())?, None, (of_all, records), builder);
+    }
+    let schedule = tune::recommend(product, target, records)?;
+    let title = input::title(&schedule);
+    note_records(&schedule, records, &title)?;
+    if is_dynamic && of_all && asked.is_none() {
+        show::note(format_args!(
+            "{title}: one kernel for the whole range, as in its record; --ranges {RANGES} divides it"
+        ));
+    }
+    builder.schedule(title.replace(' ', "_"), schedule);
+    Ok(())
+}
+
+/// Adds a schedule for each range of a dynamic M, and says which: that of a record of the range, or the recommended one. The variants of a
+/// file have its name.
+fn divided(
+    ranges: Vec<RowRange>,
+    stem: Option<&str>,
+    (of_all, records): (bool, &[Record]),
+    builder: &mut Builder,
+) -> Result<()> {
+    let mut is_recorded = false;
     for range in ranges {
         let title = match stem {
             Some(stem) => format!("{stem} {}..={}", range.low, range.high),
             None => input::title(&range.schedule),
         };
-        show::note(format_args!("{title} for {}: {}", range.schedule.target, input::range_words(&range)));
-        builder.schedule(title.replace(' ', "_"), range.schedule);
+        let target = range.schedule.target;
+        let recorded = tune::recorded(&range.schedule.program, &target, records)?;
+        is_recorded |= recorded.is_some();
+        let words = recorded.as_ref().map_or_else(|| input::range_words(&range), |_| "the steps of a record".into());
+        show::note(format_args!("{title} for {target}: {words}"));
+        if let Some(schedule) = &recorded {
+            note_records(schedule, records, &title)?;
+        }
+        builder.schedule(title.replace(' ', "_"), recorded.unwrap_or(range.schedule));
     }
+    if of_all {
+        show::note("a record is of the whole range, and its steps are not used: --ranges 1 is one kernel by them");
+    } else if !records.is_empty() && !is_recorded {
+        show::note("no record is of a range above: the steps are the recommended ones");
+    }
+    Ok(())
 }
 
 /// Adds the schedules of a file's program for the ranges of its dynamic size, for each chip.
-fn file_in_ranges(file: &Path, targets: &[Target], most: u8, builder: &mut Builder) -> Result<()> {
+fn file_in_ranges(
+    file: &Path,
+    targets: &[Target],
+    (most, records): (u8, &[Record]),
+    builder: &mut Builder,
+) -> Result<()> {
     let within = |e: Error| e.within(format!("reading {}", file.display()));
     let text = input::text(file).map_err(within)?;
     for target in of_each(targets) {
@@ -161,8 +200,14 @@ fn file_in_ranges(file: &Path, targets: &[Target], most: u8, builder: &mut Build
             let help = "a program with `size M in 1..=8192`, and a line `recommend` as its one step; or no --ranges";
             within(Error::input(Code::CliValue, message).help(help))
         })?;
+        let of_all = tune::recorded(&program.program, &program.target, records)?;
+        if let Some(schedule) = of_all.as_ref().filter(|_| most == 1) {
+            note_records(schedule, records, &file.display().to_string())?;
+            builder.schedule(stem(file), schedule.clone());
+            continue;
+        }
         let ranges = gemm::recommend_ranges_for(&program.program, &program.target, most.into()).map_err(within)?;
-        divided(ranges, Some(stem(file)), builder);
+        divided(ranges, Some(stem(file)), (of_all.is_some(), records), builder)?;
     }
     Ok(())
 }

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 use warploom::analysis::cost_report;
+use warploom::artifact::{Artifact, Variant};
+use warploom::compile;
 use warploom::lower::lower;
 use warploom::tune::{self, Record, Space};
 
@@ -413,6 +415,52 @@ fn a_record_of_another_compiler_is_used_with_a_warning() {
         let (said, both) = (said(what), format!("another compiler: `warploom 0.0.1`, and this compiler is `{own}`"));
         assert_eq!(said.matches(&both).count(), 1, "{what:?}: {said}");
     }
+}
+
+/// Without `--ranges` a record of the whole range of M is one kernel; parts of the range have the steps of their records.
+#[test]
+fn ranges_of_m_take_the_steps_of_their_records() {
+    let [whole, part, out] = ["whole", "part", "ranges.warploom"].map(Temporary::new);
+    let gemm = |size: &'static str| ["--gemm", size, "--dtype", "f16", "--layout", "NT", "--target", "sm_80"];
+    let build = |more: &[&str]| {
+        let out = output(&[&["build", "-o", out.name()], &gemm("1..=256x256x256")[..], more].concat());
+        let said = String::from_utf8(out.stderr).unwrap();
+        assert!(out.status.success(), "{said}");
+        said
+    };
+    let built = || Artifact::read(&out.0).unwrap().variants;
+    build(&["--ranges", "2"]);
+    let [first, second] = &built()[..] else { panic!("two ranges") };
+    let (low, high) = (&first.kernels.sizes[0], &second.kernels.sizes[0]);
+    let size: &'static str = format!("{}..={}x256x256", low.low, low.high).leak();
+    // A record whose one trial is slower than the recommended steps, so that it tells where it is used.
+    for (size, record) in [("1..=256x256x256", &whole), (size, &part)] {
+        tuned(&[&["--record", record.name(), "--trials", "3"], &gemm(size)[..]].concat(), "");
+        let mut read = Record::read(&record.0).unwrap();
+        let last = read.trials.iter().rposition(|t| t.value().is_some()).unwrap();
+        read.trials = vec![read.trials.swap_remove(last)];
+        std::fs::write(&record.0, read.text().unwrap()).unwrap();
+    }
+    let schedule = |record: &Temporary| Record::read(&record.0).unwrap().schedule().unwrap();
+    let is_of =
+        |variant: &Variant, record: &Temporary| compile(&schedule(record)).unwrap().ptx() == variant.kernels.ptx();
+    let said = build(&["--records", whole.name()]);
+    let [one] = &built()[..] else { panic!("{said}") };
+    assert!(is_of(one, &whole) && said.contains("one kernel for the whole range, as in its record"), "{said}");
+    let said = build(&["--records", whole.name(), "--ranges", "2"]);
+    assert!(built().len() == 2 && said.contains("--ranges 1 is one kernel by them"), "{said}");
+    let said = build(&["--records", part.name(), "--ranges", "2"]);
+    let [one, other] = &built()[..] else { panic!("{said}") };
+    assert!(
+        is_of(one, &part) && other.schedule == second.schedule && said.contains(": the steps of a record"),
+        "{said}"
+    );
+    assert_eq!((&one.kernels.sizes[0], &other.kernels.sizes[0]), (low, high));
+    // A record of another program changes nothing, and the command says so.
+    let (file, other) = (File::new("another", SPACE), Temporary::new("another"));
+    tuned(&["--record", other.name(), file.name()], "");
+    let said = build(&["--records", other.name(), "--ranges", "2"]);
+    assert!(built()[0].schedule == first.schedule && said.contains("no record is of a range"), "{said}");
 }
 
 /// The candidates of a GEMM are a space, also of a line `recommend`.
