@@ -21,7 +21,8 @@ pub struct What {
     /// `-` is standard input.
     #[arg(conflicts_with = "gemm")]
     file: Option<PathBuf>,
-    /// A matrix product, such as 1024x512x2048, or a batch of them, such as 64x512x512x512, with recommended steps.
+    /// A matrix product, such as 1024x512x2048, or a batch of them, such as 64x512x512x512, with recommended steps. M may be a range,
+    /// 1..=8192x512x2048, or the multiples in one, 8..=8192/8x512x2048.
     #[arg(long, value_name = "[Bx]MxNxK", value_parser = gemm_sizes)]
     gemm: Option<GemmSizes>,
     /// A kernel over the rows of a matrix, with recommended steps: softmax, layernorm or rmsnorm of --size ROWSxCOLUMNS and --dtype
@@ -88,40 +89,46 @@ pub fn sizes(text: &str) -> std::result::Result<Sizes, String> {
         .ok_or_else(|| format!("`{text}` is not a size such as 1024 or 1024x512x2048"))
 }
 
-/// The sizes of a GEMM: `1024x512x2048`, or `1..=8192x512x2048` with a dynamic number of rows.
+/// The sizes of a GEMM: `1024x512x2048`, `1..=8192x512x2048` with a dynamic number of rows, or `8..=8192/8x512x2048` where that is a multiple
+/// of 8.
 #[derive(Debug, Clone)]
 pub struct GemmSizes {
     /// One number, MxNxK, or BxMxNxK.
     pub sizes: Vec<i64>,
     /// The least number of rows, where it is dynamic.
     pub least: Option<i64>,
+    /// What every number of rows is a multiple of, where it is dynamic; otherwise 1.
+    pub by: i64,
 }
 
 impl From<Sizes> for GemmSizes {
     fn from(Sizes(sizes): Sizes) -> GemmSizes {
-        GemmSizes { sizes, least: None }
+        GemmSizes { sizes, least: None, by: 1 }
     }
 }
 
 /// Parses the sizes of a GEMM for clap.
 pub fn gemm_sizes(text: &str) -> std::result::Result<GemmSizes, String> {
     let Some((low, rest)) = text.split_once("..=") else {
-        return sizes(text).map(|Sizes(sizes)| GemmSizes { sizes, least: None });
+        return sizes(text).map(GemmSizes::from);
     };
-    let least = low.trim().parse::<i64>().ok().filter(|n| *n > 0);
-    match (least, sizes(rest)?) {
+    let number = |text: &str| text.trim().parse::<i64>().ok().filter(|n| *n > 0);
+    let wrong = || format!("`{text}` is not a size such as 1..=8192x512x2048 or 8..=8192/8x512x2048");
+    let (high, others) = rest.split_once(['x', 'X']).ok_or_else(wrong)?;
+    let (high, by) = high.split_once('/').map_or((high, Some(1)), |(high, by)| (high, number(by)));
+    let Sizes(sizes) = sizes(&format!("{high}x{others}"))?;
+    match (number(low), by) {
         // A range of one value is no range.
-        (Some(least), Sizes(sizes)) if sizes.len() == 3 => {
-            Ok(GemmSizes { least: Some(least).filter(|least| *least != sizes[0]), sizes })
-        }
-        _ => Err(format!("`{text}` is not a size such as 1..=8192x512x2048")),
+        (Some(least), Some(_)) if sizes.len() == 3 && least == sizes[0] => Ok(Sizes(sizes).into()),
+        (Some(least), Some(by)) if sizes.len() == 3 => Ok(GemmSizes { sizes, least: Some(least), by }),
+        _ => Err(wrong()),
     }
 }
 
 /// The GEMM of these sizes; see [`product`].
-pub fn gemm_of(GemmSizes { sizes, least }: &GemmSizes, types: &str, layout: &str) -> Result<Gemm> {
+pub fn gemm_of(GemmSizes { sizes, least, by }: &GemmSizes, types: &str, layout: &str) -> Result<Gemm> {
     let gemm = product(sizes, types, layout)?;
-    Ok(least.map_or(gemm, |least| gemm.rows_from(least)))
+    Ok(least.map_or(gemm, |least| gemm.rows_from(least).rows_by(*by)))
 }
 
 /// Parses a kind of code for clap.
@@ -270,8 +277,13 @@ impl What {
     }
 
     /// The product of --gemm with --weights, or the kernel that packs these.
-    fn of_weights(&self, GemmSizes { sizes, least }: &GemmSizes, target: Option<Target>) -> Result<Schedule> {
+    fn of_weights(&self, GemmSizes { sizes, least, by }: &GemmSizes, target: Option<Target>) -> Result<Schedule> {
         let target = target.unwrap_or(Target::sm_90a());
+        if *by > 1 {
+            let message = format!("--weights takes every M of a range, and --gemm asks for multiples of {by} alone");
+            let help = "--gemm 1..=64x4096x4096, whose kernel runs at these multiples, too";
+            return Err(Error::input(Code::CliGemm, message).help(help));
+        }
         let product = quantized(sizes, &self.dtype, self.weights.as_deref().unwrap_or_default())?;
         let product = least.map_or(product, |least| product.rows_from(least));
         if self.pack { product.packing()?.schedule(&target) } else { gemm::recommend_quantized(&product, &target) }
@@ -347,9 +359,15 @@ pub(super) fn quantized(sizes: &[i64], activations: &str, weights: &str) -> Resu
 /// The program of a GEMM with the steps of a builder line after it.
 fn with_epilogue(gemm: &Gemm, steps: &str) -> Result<Func> {
     let s = gemm.spec();
-    let (name, sizes) = (if s.batch.is_some() { "batched_gemm" } else { "gemm" }, words(&s.sizes()));
-    let least = s.least_m.map_or(String::new(), |least| format!("{least}..="));
-    te::parse(&format!("{name} {least}{sizes} {} {} {steps}", types(s), s.layout.name()))
+    let name = if s.batch.is_some() { "batched_gemm" } else { "gemm" };
+    te::parse(&format!("{name} {} {} {} {steps}", size_words(s), types(s), s.layout.name()))
+}
+
+/// The size of a GEMM in a word: `1024x512x2048`, or `8..=8192/8x512x2048`.
+fn size_words(s: &GemmSpec) -> String {
+    let Some(least) = s.least_m else { return words(&s.sizes()) };
+    let by = if s.m_by == 1 { String::new() } else { format!("/{}", s.m_by) };
+    format!("{least}..={}{by}x{}x{}", s.m, s.n, s.k)
 }
 
 /// Sizes in a word: `1024x512x2048`.
@@ -451,8 +469,7 @@ pub fn range_words(range: &RowRange) -> String {
 pub fn title(schedule: &Schedule) -> String {
     let product = |s: &GemmSpec| {
         let scales = if s.block_scales { " block_scales" } else { "" };
-        let least = s.least_m.map_or(String::new(), |least| format!("{least}..="));
-        format!("{} {least}{} {} {}{scales}", schedule.program.name, words(&s.sizes()), types(s), s.layout.name())
+        format!("{} {} {} {}{scales}", schedule.program.name, size_words(s), types(s), s.layout.name())
     };
     match Known::of(&schedule.program) {
         Some(Known::Gemm(s)) => product(&s),

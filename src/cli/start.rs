@@ -71,7 +71,7 @@ pub fn run(args: &BenchArgs) -> Result<ExitCode> {
             Error::input(Code::CliLaunch, "the simulator loads no kernels").help("--device 0 on a host with a GPU")
         );
     }
-    let usual = [GemmSizes { sizes: PRODUCT.to_vec(), least: None }];
+    let usual: [GemmSizes; 1] = [input::Sizes(PRODUCT.to_vec()).into()];
     let sizes = if args.gemm.is_empty() { &usual[..] } else { &args.gemm };
     args.fixed_products(sizes, "--start")?;
     let header = ["GEMM", "cache", "LLVM", "device ms", "steps ms", "kernels ms", "load ms", "launch ms", "all ms"];

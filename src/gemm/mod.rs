@@ -159,10 +159,17 @@ impl Gemm {
         self
     }
 
+    /// Of the numbers of rows from [`Gemm::rows_from`] on, the multiples of this alone. The M of [`Gemm::new`] is one.
+    #[must_use]
+    pub fn rows_by(mut self, multiple: i64) -> Gemm {
+        self.spec.m_by = multiple;
+        self
+    }
+
     /// The GEMM of this number of rows alone.
     #[must_use]
     pub fn at_rows(mut self, rows: i64) -> Gemm {
-        (self.spec.m, self.spec.least_m) = (rows, None);
+        (self.spec.m, self.spec.least_m, self.spec.m_by) = (rows, None, 1);
         self
     }
 

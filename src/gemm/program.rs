@@ -199,7 +199,8 @@ impl<'a> Sum<'a> {
         let [a_row, b_row, c_row] = buffers.map(row_stride);
         let spec = GemmSpec::of(extent(i)?, extent(j)?, extent(k)?, acc, layout).types(a, b, acc, acc);
         let rows = self.block.iters.iter().find(|it| it.var == i).and_then(|it| func.size_of(&it.extent));
-        let spec = spec.least_m(rows.map(|size| func.sizes[size].size.low));
+        let size = rows.map(|size| &func.sizes[size].size);
+        let spec = spec.least_m(size.map(|size| size.low)).m_by(size.map_or(1, |size| size.by));
         let spec = spec.block_scales(!self.scales.is_empty());
         Ok(spec.batch(batch).row_strides([a_row?, b_row?, c_row?]))
     }

@@ -92,6 +92,8 @@ pub struct GemmSpec {
     pub m: i64,
     /// The least number of rows, where it is dynamic: then M is known at launch alone, from this to `m`.
     pub least_m: Option<i64>,
+    /// What every number of rows is a multiple of, where it is dynamic; otherwise 1.
+    pub m_by: i64,
     /// Columns of C.
     pub n: i64,
     /// Length of the sums.
@@ -121,6 +123,7 @@ impl GemmSpec {
             batch: None,
             m,
             least_m: None,
+            m_by: 1,
             n,
             k,
             a: dtype,
@@ -150,6 +153,12 @@ impl GemmSpec {
     #[must_use]
     pub fn least_m(self, least_m: Option<i64>) -> GemmSpec {
         GemmSpec { least_m, ..self }
+    }
+
+    /// Where the number of rows is dynamic, with multiples of this alone.
+    #[must_use]
+    pub fn m_by(self, m_by: i64) -> GemmSpec {
+        GemmSpec { m_by, ..self }
     }
 
     /// With so many elements from one row of A, B and C in memory to the next; `None` where rows are packed.
@@ -272,7 +281,7 @@ fn dynamic_rows(p: &mut Program, spec: &GemmSpec) -> Result<Option<SizeId>> {
         let message = "M is dynamic, but not the outermost extent of every array that it is an extent of";
         return Err(Error::input(Code::SizeForm, message).help(*why));
     }
-    p.size("M", least, spec.m, 1).map(Some)
+    p.size("M", least, spec.m, spec.m_by).map(Some)
 }
 
 /// The stage as the one that writes C.

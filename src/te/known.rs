@@ -123,6 +123,7 @@ fn gemm_of(func: &Func, layout: Layout) -> Option<GemmSpec> {
         batch,
         m,
         least_m: func.sizes.first().map(|s| s.size.low),
+        m_by: func.sizes.first().map_or(1, |s| s.size.by),
         n,
         k,
         a: func.buffer(a).dtype,

@@ -483,6 +483,27 @@ fn the_command_line_sets_a_size() {
     assert!(error.contains("size.form") && error.contains("use layout NN or NT"), "{error}");
 }
 
+/// `--gemm` states multiples of M behind the range, and a run refuses other values.
+#[test]
+fn multiples_of_m_come_from_the_command_line() {
+    let gemm = ["--gemm", "8..=64/8x32x32", "--dtype", "f16", "--layout", "NT", "--target", "sm_80"];
+    let run = |m: &'static str| [&["run"], &gemm[..], &["--device", "cpu", "--set", m]].concat();
+    assert!(good(&run("M=24")).starts_with("gemm 8..=64/8x32x32 f16>f32>f16 NT, "));
+    let (status, error) = bad(&run("M=12"));
+    assert!(status == Some(1) && error.contains("[size.value]") && error.contains("size M in 8..=64 by 8"), "{error}");
+    let dump = [&["dump", "--emit", "schedule", "--epilogue", "relu"], &gemm[..]].concat();
+    assert!(good(&dump).contains("size M in 8..=64 by 8\n"));
+    for (size, why) in [
+        ("8..=60/8x32x32", "60, is no multiple of 8"),
+        ("8..=64/0x32x32", "is not a size such as"),
+        ("8..=64/8", "is not a size such as"),
+        ("64/8x32x32", "is not a size such as"),
+    ] {
+        let (_, error) = bad(&["run", "--device", "cpu", "--gemm", size, "--layout", "NT"]);
+        assert!(error.contains(why), "{size}: {error}");
+    }
+}
+
 /// `build` divides the range of M, and each M has the variant of its range.
 #[test]
 fn build_makes_a_kernel_for_each_range() {

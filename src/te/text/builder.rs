@@ -53,17 +53,21 @@ fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
     match (words.first().map(|w| w.0), arguments) {
         (Some("vec_add"), [n]) => vec_add(sizes::<1>(n)?[0]),
         (Some("window_sum"), [n]) => window_sum(sizes::<1>(n)?[0]),
-        (Some("gemm"), [size, types, layout, steps @ ..]) => {
-            let (block_scales, steps) = block_scales(steps)?;
-            let (least, size) = least_rows(size)?;
-            let spec = spec(sizes::<3>(&size)?, types, layout)?.least_m(least);
-            gemm_with(&spec.block_scales(block_scales), &epilogues(&steps)?)
+        (Some("gemm"), [size, (by, _), multiple, types, layout, steps @ ..]) if *by == "by" => {
+            gemm(size, Some(multiple), (types, layout), steps)
+        }
+        (Some("gemm"), [size, types, layout, steps @ ..]) if types.0 != "by" => {
+            gemm(size, None, (types, layout), steps)
         }
         (Some("batched_gemm"), [size, types, layout, steps @ ..]) => {
             let [batch, m, n, k] = sizes::<4>(size)?;
             let (block_scales, steps) = block_scales(steps)?;
             let spec = spec([m, n, k], types, layout)?.batch(Some(batch)).block_scales(block_scales);
             gemm_with(&spec, &epilogues(&steps)?)
+        }
+        (Some("gemm"), [_, by, ..]) if by.0 == "by" => {
+            let error = at(Code::TeSyntax, by.1.clone(), "a number, types and a layout follow `by`");
+            Err(error.help("gemm 8..=8192x4096x4096 by 8 f16>f32>f16 NT"))
         }
         (Some("gemm" | "batched_gemm"), [_, types]) => {
             let error = at(Code::TeSyntax, types.1.clone(), "the layout after the types is missing");
@@ -77,14 +81,47 @@ fn build(words: &[Word<'_>], whole: &Range<usize>) -> Result<Func> {
     }
 }
 
-/// The least number of rows, of `1..=8192x4096x4096`, and the word with the largest: `8192x4096x4096`.
-fn least_rows<'t>((word, span): &Word<'t>) -> Result<(Option<i64>, Word<'t>)> {
-    let Some((low, rest)) = word.split_once("..=") else { return Ok((None, (word, span.clone()))) };
-    let Some(least) = number(low) else {
-        let message = "expected the least number of rows, as in 1..=8192x4096x4096";
-        return Err(at(Code::TeSyntax, span.clone(), message));
+/// `SIZE [by MULTIPLE] TYPES LAYOUT [STEPS]`
+fn gemm(
+    size: &Word<'_>,
+    multiple: Option<&Word<'_>>,
+    (types, layout): (&Word<'_>, &Word<'_>),
+    steps: &[Word<'_>],
+) -> Result<Func> {
+    let (block_scales, steps) = block_scales(steps)?;
+    let (rows, by, text) = rows(size)?;
+    let sizes = sizes::<3>(&(&text, size.1.clone()))?;
+    let refused = |word: &Word<'_>, message: &str| {
+        Err(at(Code::TeSyntax, word.1.clone(), message).help("gemm 8..=8192x4096x4096 by 8 f16>f32>f16 NT"))
     };
-    Ok((Some(least), (rest, span.start + word.len() - rest.len()..span.end)))
+    let by = match (multiple, by) {
+        (None, by) => by.unwrap_or(1),
+        (Some(word), Some(_)) => return refused(word, "the size has its multiple already, behind `/`"),
+        (Some(word), None) if rows.is_none() => {
+            return refused(word, "`by` states the multiples of a dynamic M, and the size has one M");
+        }
+        (Some(word), None) => match number(word.0) {
+            Some(by) => by,
+            None => return refused(word, "expected what every M is a multiple of, as in `by 8`"),
+        },
+    };
+    let spec = spec(sizes, types, layout)?.least_m(rows).m_by(by);
+    gemm_with(&spec.block_scales(block_scales), &epilogues(&steps)?)
+}
+
+/// Of `8..=8192/8x4096x4096` the least number of rows, what each is a multiple of, and the size of the most rows: `8192x4096x4096`.
+fn rows((word, span): &Word<'_>) -> Result<(Option<i64>, Option<i64>, String)> {
+    let Some((low, rest)) = word.split_once("..=") else { return Ok((None, None, word.to_string())) };
+    let refused = |message: &str| Err(at(Code::TeSyntax, span.clone(), message));
+    let Some(least) = number(low) else {
+        return refused("expected the least number of rows, as in 1..=8192x4096x4096");
+    };
+    let (high, others) = rest.split_once('x').unwrap_or((rest, ""));
+    let Some((high, by)) = high.split_once('/') else { return Ok((Some(least), None, rest.to_string())) };
+    match number(by) {
+        Some(by) => Ok((Some(least), Some(by), format!("{high}x{others}"))),
+        None => refused("expected what every M is a multiple of, as in 8..=8192/8x4096x4096"),
+    }
 }
 
 fn sizes<const N: usize>((word, span): &Word<'_>) -> Result<[i64; N]> {

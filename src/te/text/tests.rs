@@ -158,6 +158,18 @@ fn refusals_underline_their_reason() {
     refused("gemm 8x8 f32 NN", "te.syntax");
     refused("gemm 8x8x0 f32 NN", "te.syntax");
     refused("gemm 8x8x8 f32 XY", "te.syntax");
+    for (line, words) in [
+        ("gemm 8..=64/ax8x8 f32 NT", "8..=64/ax8x8"),
+        ("gemm 8..=64x8x8 by f32 NT", "by"),
+        ("gemm 8..=64x8x8 by f32 NT relu", "f32"),
+        ("gemm 8..=64x8x8 by 0 f32 NT", "0"),
+        ("gemm 8..=64/8x8x8 by 8 f32 NT", "8"),
+        ("gemm 64x8x8 by 8 f32 NT", "8"),
+        ("gemm 64/8x8x8 f32 NT", "64/8x8x8"),
+    ] {
+        assert_eq!(refused(line, "te.syntax").0, [words], "{line}");
+    }
+    assert!(refused("gemm 8..=60/8x8x8 f32 NT", "size.range").1.contains("60, is no multiple of 8"));
     refused("gemm 8x8x8 f32", "te.syntax");
     refused("gemm 8x8x8 float NN", "te.type");
     refused("gemm 8x8x8 f32 NN swish", "te.name");
@@ -168,6 +180,17 @@ fn refusals_underline_their_reason() {
     refused("gemm 8x8x8 f32 NN saturate", "te.epilogue");
     refused("gemm 8x8x8 f32 NN beta bias", "te.syntax");
     assert_eq!(refused("vec_add 8\nsplit i 4", "te.syntax").0, ["split i 4"]);
+}
+
+/// Multiples of a dynamic M, in words and behind the range.
+#[test]
+fn multiples_of_m_are_those_of_a_size() {
+    let plain = parse("gemm 8..=64x16x32 f16>f32>f16 NT relu").unwrap();
+    for line in ["gemm 8..=64x16x32 by 8 f16>f32>f16 NT relu", "gemm 8..=64/8x16x32 f16>f32>f16 NT relu"] {
+        let func = round_trip(line);
+        assert_eq!(func.sizes[0].size.text(), "size M in 8..=64 by 8");
+        assert!(print(&func) == print(&plain).replace("in 8..=64", "in 8..=64 by 8"), "{}", print(&func));
+    }
 }
 
 #[test]

@@ -469,6 +469,27 @@ fn grids_and_tensor_maps_follow_the_arrays() {
     });
 }
 
+/// A launch takes the multiples that the program states, and refuses other values with the size's text.
+#[test]
+fn multiples_of_a_size_are_asked_of_each_launch() {
+    let gemm = Gemm::new(64, 64, 64).of(DType::F16).layout(warploom::te::Layout::NT).rows_from(8).rows_by(8);
+    let schedule = warploom::gemm::recommend(&gemm, &Target::sm_80()).unwrap();
+    alone("", |_| {
+        let kernels = warploom::compile(&schedule).unwrap();
+        let device = Device::open(0).unwrap();
+        let program = device.load(&kernels).unwrap();
+        let array = |rows: usize| device.alloc(DType::F16, &[rows, 64]).unwrap();
+        let b = array(64);
+        for (rows, takes) in [(8, true), (12, false), (24, true), (60, false), (64, true)] {
+            let ran = program.launch(&[&array(rows), &b, &array(rows)]);
+            assert_eq!(ran.is_ok(), takes, "{rows}");
+            let error = ran.err().map(|e| (e.code(), e.message().to_string()));
+            let wanted = format!("M is {rows}, but the program has `size M in 8..=64 by 8`");
+            assert!(takes || error == Some((Code::SizeValue, wanted)), "{error:?}");
+        }
+    });
+}
+
 #[test]
 fn the_probe_tells_what_there_is() {
     alone("devices 2\ndriver 12040\ncapability 8.0", |mock| {

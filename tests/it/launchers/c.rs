@@ -30,6 +30,27 @@ type LaunchSized = unsafe extern "C" fn(*mut c_void, *mut c_void, i64, u64, u64,
 type Dispatch = unsafe extern "C" fn(*mut c_void, *const i64, *mut c_void, u64, u64, u64) -> i32;
 type Text = unsafe extern "C" fn(i32) -> *const c_char;
 
+/// The launcher asks each value and each shape whether the program states it as a multiple.
+#[test]
+fn multiples_of_a_size_are_asked_of_each_launch() {
+    alone("", |_| {
+        let kernels = rows("8..=64/8", "sm_80");
+        let device = Device::open(0).unwrap();
+        let launcher = Launcher::new("gemm", &[unit(&kernels)]).unwrap();
+        let fixed = kernels.at(&[64]).unwrap();
+        let buffers = buffers(&device, &fixed);
+        let at = [0, 1, 2].map(|n: usize| buffers[n].address());
+        let variant = launcher.find(&shapes(&fixed)).unwrap();
+        for (m, takes) in [(8, true), (12, false), (60, false), (64, true)] {
+            let given = [m, 64, 64, 64, m, 64];
+            let (launched, found) =
+                (launcher.launch_sized(variant, &device, m, at), launcher.dispatch(&given, &device, at));
+            assert_eq!((launched.is_ok(), found.is_ok()), (takes, takes), "{m}: {launched:?} {found:?}");
+            assert!(takes || launched.is_err_and(|(_, text)| text.contains("size")), "{m}");
+        }
+    });
+}
+
 /// Runs a compiler with all its warnings as errors.
 fn compiler(name: &str, arguments: &[&str], source: &Path) {
     let warnings = ["-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"];
