@@ -38,10 +38,14 @@ enum What {
 
 /// The user's cache. If it cannot be used, a note says why and kernels are compiled without it.
 pub fn of_user() -> Option<Cache> {
-    build::user_cache().unwrap_or_else(|e| {
+    let cache = build::user_cache().unwrap_or_else(|e| {
         show::note(e.message());
         None
-    })
+    });
+    let told = |path: &Path, error: &Error| {
+        show::note(format_args!("removed the damaged entry {}: {}; compiled again", path.display(), error.message()));
+    };
+    cache.map(|cache| cache.on_damage(told))
 }
 
 /// Runs the subcommand.

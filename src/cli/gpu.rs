@@ -7,8 +7,8 @@ use crate::array::Array;
 use crate::dtype::DType;
 use crate::error::{Code, Error, Result, counted};
 use crate::ir::Func;
+use crate::kernel::Kernels;
 use crate::loom::Schedule;
-use crate::lower::Lowered;
 use crate::measure::{self, Bench, Beside, Job, Row, TimeBudget};
 use crate::runtime::Device;
 use crate::te::{self, GemmSpec, Known};
@@ -44,16 +44,14 @@ pub fn run(name: &str, seed: u64, schedule: Schedule, device: &Device, compiler:
 /// Launches kernels once with their result checked. Nothing else runs on the device.
 pub fn once(
     schedule: &Schedule,
-    lowered: &Lowered,
+    kernels: &Kernels,
     arrays: &[Array],
     outputs: &[data::Filed],
     device: &Device,
-    compiler: &Compiler,
 ) -> Result<ExitCode> {
     let title = input::title(schedule);
-    let kernels = compiler.lowered(lowered, &schedule.target)?;
     kernels.check_values(arrays)?;
-    let program = device.load(&kernels)?;
+    let program = device.load(kernels)?;
     let judge = data::Judge::new(&schedule.program, arrays)?;
     let judged = |after: &[Array]| {
         let worst = judge.worst(after)?;
@@ -191,7 +189,7 @@ fn measured(
     given: &mut Option<Given>,
 ) -> Result<Row> {
     let Subject { name, schedule, fixed, beside, .. } = subject;
-    let (kernels, program) = (compiler.schedule(schedule)?, subject.program()?);
+    let (kernels, program) = (compiler.schedule(schedule, bench.device())?, subject.program()?);
     let Given { args, judge, .. } = Given::of(&program, seed, given)?;
     let known = Known::of(&program);
     let spec = match known {
@@ -221,7 +219,7 @@ fn measured(
     };
     let mut row = bench.row(&job)?;
     if let Some(fixed) = fixed {
-        let kernels = compiler.schedule(&for_device(fixed.clone(), bench.device())?)?;
+        let kernels = compiler.schedule(&for_device(fixed.clone(), bench.device())?, bench.device())?;
         row.fixed = Some(bench.runoff([&job, &Job { kernels: &kernels, ..job.clone() }])?);
     }
     Ok(row)

@@ -6,6 +6,7 @@ use crate::error::{Code, Error, Result};
 use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower::{self, Lowered};
+use crate::runtime::Device;
 use crate::target::Target;
 use crate::{artifact, codegen};
 use std::cell::RefCell;
@@ -27,10 +28,11 @@ impl Compiler {
         Compiler { lines, cache, written: RefCell::default() }
     }
 
-    /// The kernels of a schedule, from the cache where it has been compiled before.
-    pub fn schedule(&self, schedule: &Schedule) -> Result<Kernels> {
+    /// The kernels of a schedule, from the cache where it has been compiled before. The cache also keeps the machine code that the driver of
+    /// the device makes of them, so that a later process neither compiles nor assembles.
+    pub fn schedule(&self, schedule: &Schedule, device: &Device) -> Result<Kernels> {
         if let Some(cache) = &self.cache {
-            return crate::compile_cached(schedule, cache, None);
+            return crate::compile_cached(schedule, cache, Some(device));
         }
         if !self.lines {
             return crate::compile(schedule);

@@ -9,6 +9,8 @@ use super::{blame, look, mutate, shipped, show, threads, values, watch};
 use crate::array::Array;
 use crate::codegen;
 use crate::error::{Code, Error, Fault, Result, counted};
+#[cfg(feature = "runtime")]
+use crate::kernel::Kernels;
 use crate::loom::Schedule;
 use crate::lower;
 #[cfg(feature = "runtime")]
@@ -185,12 +187,12 @@ pub fn run(args: &RunArgs) -> Result<ExitCode> {
             let schedule = super::gpu::for_device(schedule, &device)?;
             let compiler = Compiler::with_lines(args.lines);
             let arrays = inputs(args, &schedule)?;
-            let once =
-                |lowered: &Lowered| super::gpu::once(&schedule, lowered, &arrays, &args.output, &device, &compiler);
+            let once = |kernels: &Kernels| super::gpu::once(&schedule, kernels, &arrays, &args.output, &device);
+            let faulty = |lowered: &Lowered| once(&compiler.lowered(lowered, &schedule.target)?);
             match &args.mutate {
                 Some(words) if mutate::is_list(words) => mutate::list(&schedule),
-                Some(words) => mutate::on_device(&schedule, words, &args.what.name(), once),
-                None => once(&lower::lower(&schedule.scheduled()?, &schedule.target)?),
+                Some(words) => mutate::on_device(&schedule, words, &args.what.name(), faulty),
+                None => once(&compiler.schedule(&schedule, &device)?),
             }
         }
         #[cfg(feature = "runtime")]

@@ -13,6 +13,7 @@ mod bits;
 mod block_scales;
 mod book;
 mod bulk;
+mod cache_commands;
 mod cases;
 mod ceilings;
 mod chained_roles;

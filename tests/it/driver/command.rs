@@ -4,6 +4,7 @@ use super::mock::{Age, library};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use warploom::artifact::{Artifact, Cache};
 
 /// A folder in which the driver has its usual name; it goes away.
 pub struct Folder(PathBuf);
@@ -157,6 +158,37 @@ fn a_later_start_compiles_nothing() {
     }
     let (status, _, error) = folder.run("", &["bench", "--start", "--device", "cpu"]);
     assert!(status == Some(2) && error.contains("--device 0"), "{status:?} {error}");
+}
+
+/// The cache keeps the driver's machine code, so that a later process asks neither LLVM nor the driver's assembler.
+#[test]
+fn runs_and_measurements_keep_the_machine_code() {
+    let folder = Folder::new("machine-code");
+    let commands = [&["run"][..], &["run", "--once"], &["run", "--output", "C=c.npy"], &["bench"]];
+    let example = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/vec_add.loom");
+    for command in commands {
+        let cache = folder.file("cache");
+        let _ = fs::remove_dir_all(&cache);
+        let run = |settings: &str| {
+            let mut process =
+                folder.command(settings, &[command, &[example.to_str().unwrap(), "--device", "0"]].concat());
+            let out = process.env("WARPLOOM_CACHE", &cache).current_dir(&folder.0).output().unwrap();
+            String::from_utf8(out.stderr).unwrap()
+        };
+        // No kernel runs here: the result is found wrong.
+        let said = run("");
+        assert!(said.contains("[reference.bound]"), "{command:?}: {said}");
+        let entries = Cache::at(&cache).unwrap().entries().unwrap();
+        let [entry] = &entries[..] else { panic!("{command:?}: {entries:?}") };
+        let kept = Artifact::read(&entry.path).unwrap();
+        let cubin = kept.variants[0].kernels.cubin.as_ref().unwrap();
+        assert!(cubin.assembler.starts_with("driver ") && cubin.bytes.starts_with(b"\x7fELF"), "{}", cubin.assembler);
+        // An assembler that is asked would fail.
+        let said = run("fail cuLinkAddData_v2 1 218");
+        assert!(said.contains("[reference.bound]") && !said.contains("[driver.218]"), "{command:?}: {said}");
+        let _ = fs::remove_dir_all(&cache);
+        assert!(run("fail cuLinkAddData_v2 1 218").contains("[driver.218]"), "{command:?}");
+    }
 }
 
 #[test]
