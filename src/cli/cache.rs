@@ -6,6 +6,7 @@ use crate::artifact::cache::LIMIT;
 use crate::build::{self, CACHE_VARIABLE};
 use crate::error::{Code, Error, Result};
 use clap::{Args, Subcommand};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::SystemTime;
 
