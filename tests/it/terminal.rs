@@ -1,6 +1,6 @@
 //! What a terminal gets besides the text: colours and a pager; and what a command does whose output is closed or full.
 
-use super::cli::good;
+use super::cli::{File, good, output};
 use super::sample::drawn;
 use std::process::{Command, Output, Stdio};
 
@@ -124,6 +124,58 @@ fn long_texts_go_to_the_pager_that_is_asked_for() {
     // `less` shows what fits on a screen and ends; where there is none, the text is printed.
     let (status, text) = on_terminal(&[("NO_COLOR", "1")], "explain examples/vec_add.loom --last");
     assert!(status == Some(0) && text.contains("func vec_add("), "{status:?} {text}");
+}
+
+/// Three trials, of which the first hangs once: the tuner asks again when the others have ended.
+const SPACE: &str =
+    "vec_add 4096\ntarget sm_80\nsplit i ? {32,64,128} -> i0 i1\nbind i0 blockIdx.x; bind i1 threadIdx.x\n";
+
+/// The lines of standard error name each trial, what became of it, and the best so far.
+#[test]
+fn a_search_is_lines_where_there_is_no_terminal() {
+    let file = File::new("lines-of-a-search", SPACE);
+    let arguments = ["tune", file.name(), "--device", "none", "--jobs", "1"];
+    let out = output(&arguments);
+    let [lines, text] = [out.stderr, out.stdout].map(|bytes| String::from_utf8(bytes).unwrap());
+    assert!(out.status.success() && !lines.contains('\u{1b}') && !lines.contains('\r'), "{lines}");
+    let trials: Vec<&str> = lines.lines().skip_while(|line| !line.starts_with("1/3 ")).collect();
+    assert_eq!(trials.len(), 3, "{lines}");
+    let mut least: Option<(f64, String)> = None;
+    for (n, line) in trials.iter().enumerate() {
+        let (trial, best) = line.split_once("; best ").unwrap_or_else(|| panic!("{lines}"));
+        let (name, cycles) = trial.strip_prefix(&format!("{}/3 ", n + 1)).unwrap().split_once(": ").unwrap();
+        let cycles: f64 = cycles.strip_suffix(" cycles").unwrap().parse().unwrap();
+        // Of equal cycles the order of the space decides; the line is of the least.
+        if least.as_ref().is_none_or(|(known, _)| cycles <= *known) {
+            least = Some((cycles, name.to_string()));
+        }
+        let (least, _) = least.as_ref().unwrap();
+        assert!(best.starts_with(&format!("{least:.0} cycles: i1=")), "{line}");
+    }
+    let names: Vec<_> = trials.iter().filter_map(|t| t.split([' ', ':']).nth(1)).collect();
+    assert!(["i1=32", "i1=64", "i1=128"].iter().all(|name| names.contains(name)), "{lines}");
+    assert!(!text.contains("1/3 ") && text.contains("3 trials: 3 right"), "{text}");
+}
+
+/// The bar has the number of trials, the best so far, and the time that is left: seconds, since the first trial hung for one.
+#[test]
+fn a_search_is_a_bar_on_a_terminal() {
+    let file = File::new("bar-of-a-search", SPACE);
+    let arguments = format!("tune {} --device none --jobs 1 --deadline 1 --color never", file.name());
+    let (status, text) = on_terminal(&[("WARPLOOM_TUNE_FAULTS", "hang-once i1=32")], &arguments);
+    let bars: Vec<&str> = text.split(['\r', '\n']).filter(|line| line.contains('\u{2591}')).collect();
+    assert!(status == Some(0) && bars.first().is_some_and(|bar| bar.contains(" 0/3 ")), "{status:?} {text}");
+    let bar = |words: &str| bars.iter().find(|bar| bar.contains(words)).unwrap_or_else(|| panic!("{words}: {text}"));
+    let left = bar(" 1/3 best ").rsplit(' ').next().unwrap();
+    assert!(bar(" 1/3 best ").contains(" cycles: i1=64 ") && left.ends_with(['s', 'm']) && left != "0s", "{left}");
+    bar(" 2/3 best ");
+    // A bar is a part of the width, filled by the share of the trials.
+    let filled = |words: &str| bar(words).matches('\u{2588}').count();
+    assert_eq!([filled(" 0/3 "), filled(" 1/3 best "), filled(" 2/3 best ")], [0, 10, 20], "{text}");
+    // There are no lines of trials, and the last bar is wiped out before the table.
+    assert!(!text.contains("1/3 i1="), "{text}");
+    let (before, after) = text.split_once("3 trials: 3 right").unwrap_or_else(|| panic!("{text}"));
+    assert!(before.ends_with("\u{1b}[2K") && !after.contains('\u{2588}'), "{text}");
 }
 
 /// The standard library opens /dev/null for a standard output that is closed. A third of the commands, as the commit draws them, and the first.
