@@ -80,6 +80,53 @@ fn records_of_another_device_or_driver_are_used_with_a_warning() {
     }
 }
 
+/// One allocation of a trial fails: the trial has the status `memory`, and the next one on the same device is timed.
+#[test]
+fn a_trial_without_memory_costs_itself() {
+    alone(SMALL, |mock| {
+        mock.executor(sum);
+        let device = Device::open(0).unwrap();
+        let evaluator = Evaluator::new(Box::new(|_| false)).on_device(&device).unwrap();
+        let folder = std::env::temp_dir().join(format!("warploom-memory-{}", std::process::id()));
+        let ask =
+            |task| evaluator.answer(&Job::new(1, task, "only", &text(32)).in_folders(std::slice::from_ref(&folder)));
+        assert_eq!(ask(Task::Compile).found.status, Status::Ok);
+        mock.journal();
+        assert_eq!(ask(Task::Measure).found.status, Status::Ok);
+        let allocations = mock.calls("cuMemAlloc_v2").len();
+        // The first ones are of the three arrays, the others of their copies, which are timed.
+        for call in [1, 2, 3, 4, allocations / 2, allocations] {
+            mock.configure(&format!("{SMALL}\nfail cuMemAlloc_v2 {call} 2"));
+            let found = ask(Task::Measure).found;
+            assert_eq!((found.status, found.code.as_deref()), (Status::Memory, Some("driver.2")), "{found:?}");
+            assert!(found.error.as_deref().is_some_and(|e| e.contains("memory")), "{found:?}");
+            assert!(!evaluator.is_lost());
+            mock.configure(SMALL);
+            assert_eq!(ask(Task::Measure).found.status, Status::Ok, "after call {call}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    });
+}
+
+/// The trials before and behind one that has no memory have their own results.
+#[test]
+fn a_search_goes_on_after_a_trial_without_memory() {
+    let folder = Folder::new("memory");
+    let space = folder.file("space.loom");
+    fs::write(&space, text(32).replace("? 32", "? {32,64,128}")).unwrap();
+    // A trial allocates three arrays: these are the second trial's. No kernel runs here, so the other results are found wrong.
+    for call in 4..=6 {
+        let settings = format!("{SMALL}\nfail cuMemAlloc_v2 {call} 2");
+        let (_, lines, said) = folder.run(&settings, &["tune", space.to_str().unwrap(), "--device", "0", "--json"]);
+        let rows = lines.lines().map(|l| serde_json::from_str::<serde_json::Value>(l).unwrap());
+        let rows: Vec<_> =
+            rows.filter_map(|r| Some((r["status"].as_str()?.to_string(), r["code"].to_string()))).collect();
+        let rows: Vec<_> = rows.iter().map(|(status, code)| [status.as_str(), code.as_str()]).collect();
+        let (wrong, memory) = (["wrong", "\"reference.bound\""], ["memory", "\"driver.2\""]);
+        assert_eq!(rows, [wrong, memory, wrong], "{said}");
+    }
+}
+
 #[test]
 fn a_trial_that_loses_the_device_costs_itself() {
     let folder = Folder::new("tune");
