@@ -1,6 +1,7 @@
 //! Artefacts: written, read back, chosen from, and damaged.
 
 use super::cli::{bad, good, warploom};
+use super::kills::{self, Stages};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -283,7 +284,13 @@ impl Builds {
     }
 
     /// A build that is killed some time after its start or, if it is watched, after the first change of its folder. It has left the artefact that was there or the new one, and the new one if it has said so.
-    fn killed(&self, out: &Path, kind: usize, before: usize, (is_watched, after): (bool, Duration)) -> usize {
+    fn killed(
+        &self,
+        out: &Path,
+        kind: usize,
+        before: usize,
+        (is_watched, after): (bool, Duration),
+    ) -> (usize, &'static str) {
         let folder = if out.is_dir() { out } else { out.parent().unwrap() };
         let state = || {
             let entries = std::fs::read_dir(folder).unwrap().flatten();
@@ -306,7 +313,13 @@ impl Builds {
         let found = found.unwrap_or_else(|| panic!("{context}: neither the old artefact nor the new one"));
         assert!(found == kind || (found == before && !has_said), "{context}");
         self.check_cache(has_said.then_some(kind), &context);
-        found
+        let stage = match (has_said, kind == before, found == kind) {
+            (true, ..) => kills::ENDED,
+            (_, true, _) => "while the artefact that was there was written again, or before",
+            (_, _, true) => "after the artefact was replaced",
+            _ => "before the artefact was replaced",
+        };
+        (found, stage)
     }
 
     /// Every entry of the cache is whole, and is what its schedule compiles to; all of a finished build are there.
@@ -339,9 +352,12 @@ fn killed_processes_leave_whole_files() {
     }
     let whole = |out: &Path| builds.left.iter().position(|whole| *whole == Artifact::read(out).unwrap());
     let mut there = [0, 1].map(|n: usize| whole(&outs[n]).expect("an artefact of the eight"));
-    let trials = if std::env::var_os("WARPLOOM_ALL").is_some() { 1000 } else { 60 };
+    let (wanted, mut stages) = (kills::wanted(60), Stages::default());
     let mut rng = fastrand::Rng::with_seed(20);
-    for trial in 0..trials {
+    for trial in 0..10 * wanted {
+        if stages.kills() == wanted {
+            break;
+        }
         // A quarter of them compile. The others find their kernels in the cache, so that the writing of the artefact comes early.
         if trial % 8 < 2 {
             Cache::at(&builds.cache).unwrap().clear().unwrap();
@@ -350,7 +366,11 @@ fn killed_processes_leave_whole_files() {
         let limit = builds.took[kind].as_micros() as u64 * 5 / 4;
         let is_watched = trial % 4 < 2;
         let after = if is_watched { rng.u64(0..WRITES_US) } else { rng.u64(limit / 4..limit) };
-        there[at] = builds.killed(&outs[at], kind, there[at], (is_watched, Duration::from_micros(after)));
+        let (found, stage) = builds.killed(&outs[at], kind, there[at], (is_watched, Duration::from_micros(after)));
+        there[at] = found;
+        stages.count(stage);
     }
+    assert_eq!(stages.kills(), wanted);
+    stages.print("builds of four kernels into a file and a folder, through a cache");
     std::fs::remove_dir_all(&folder).unwrap();
 }

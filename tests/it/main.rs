@@ -45,6 +45,7 @@ mod hopper;
 mod hostile;
 mod instructions;
 mod invariant;
+mod kills;
 mod launchers;
 mod lines;
 mod looking;

@@ -1,12 +1,13 @@
 //! The tuner and its records, by the command line: what is found, what a worker's fault costs, and what a record survives.
 
 use super::cli::{File, bad, good, output, warploom};
+use super::kills::{self, ENDED, Stages};
 use super::sample::drawn;
 use super::scan::root;
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 use warploom::analysis::cost_report;
@@ -213,15 +214,34 @@ fn shown_until_killed(arguments: &[&str], rng: &mut fastrand::Rng) -> (Vec<Strin
     (rows.filter_map(|row| row["name"].as_str().map(str::to_string)).collect(), is_killed)
 }
 
+/// The stage at which a tuner was killed.
+fn stage(record: &Path, shown: usize, is_killed: bool) -> String {
+    let text = std::fs::read(record);
+    let shown = match shown {
+        0 => "before a trial was shown",
+        1..=9 => "after 1 to 9 trials were shown",
+        10..=89 => "after 10 to 89 trials were shown",
+        _ => "after all trials were shown",
+    };
+    match text {
+        _ if !is_killed => ENDED.into(),
+        Err(_) => "before the record was made".into(),
+        Ok(text) if !text.ends_with(b"\n") => "while a line of the record was written".into(),
+        Ok(_) => shown.into(),
+    }
+}
+
 /// Runs of a tuner, each killed at some point, go on with one record: it has every trial that any of them has shown, and none twice. Returns
-/// how many were shown.
-fn killed(runs: usize, seed: u64) -> usize {
+/// how many were shown, and the stages of the kills.
+fn killed(runs: usize, seed: u64) -> (usize, Stages) {
     let (file, mut rng) = (File::new(&format!("many-{seed}"), MANY), fastrand::Rng::with_seed(seed));
     let (mut count, mut record, mut shown) = (0, Temporary::new(&format!("killed-{seed}")), BTreeSet::new());
+    let mut stages = Stages::default();
     for run in 1..=runs {
         let options = ["--device", "none", "--json", "--jobs", "1", "--trials", "90", "--record"];
         let arguments = [&["tune"], &options[..], &[record.name(), file.name()]].concat();
         let (names, is_killed) = shown_until_killed(&arguments, &mut rng);
+        stages.count(stage(&record.0, names.len(), is_killed));
         shown.extend(names);
         if !is_killed || run % 10 == 0 || run == runs {
             good(&arguments);
@@ -233,22 +253,27 @@ fn killed(runs: usize, seed: u64) -> usize {
             record = Temporary::new(&format!("killed-{seed}-{run}"));
         }
     }
-    count
+    (count, stages)
 }
 
 #[test]
 fn a_tuner_that_is_killed_loses_no_trial_that_it_has_shown() {
-    const RUNS: usize = 200;
-    let mut shown = 0;
+    let runs = kills::wanted(200);
+    let (mut shown, mut stages) = (0, Stages::default());
     // On a host under load fewer trials are shown before the process is killed: more runs follow.
     for seed in [1, 3, 5] {
-        if shown > RUNS {
+        if shown > runs && stages.kills() >= runs {
             break;
         }
-        let halves = [seed, seed + 1].map(|seed| std::thread::spawn(move || killed(RUNS / 2, seed)));
-        shown += halves.into_iter().map(|half| half.join().unwrap()).sum::<usize>();
+        let halves = [seed, seed + 1].map(|seed| std::thread::spawn(move || killed(runs / 2, seed)));
+        for half in halves {
+            let (count, of_half) = half.join().unwrap();
+            shown += count;
+            stages.add(of_half);
+        }
     }
-    assert!(shown > RUNS, "{shown}");
+    assert!(shown > runs && stages.kills() >= runs, "{shown} trials shown, {} kills", stages.kills());
+    stages.print(&format!("tuners that continue a record of 90 trials, {shown} trials shown"));
 }
 
 #[test]
