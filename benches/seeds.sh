@@ -1,6 +1,7 @@
 #!/bin/sh
 # The searches of four published tutorials, repeated and printed as their tables:
-#   tiling        "TVM Matrix Multiplication Optimization", step 2: block tiles, thread tiles, loop patterns
+#   tiling        "TVM Matrix Multiplication Optimization", step 2: block tiles, thread tiles, loop patterns; all 150
+#                 configurations of its lists, where the blog counts 138
 #   autotvm       "TVM: GEMM GPU Optimization": three schedules by hand, AutoTVM's 36 configurations
 #   mlc           the MLC course's chapter on GPUs: two schedules by hand, a search of 64 trials
 #   tensor-cores  "How to optimize matmul with Auto TensorCore CodeGen": 288 configurations of each of f16, s8, s4, b1
@@ -12,7 +13,7 @@
 # DIR gets NAME.txt, the tables, and DIR/records, the trials. The same command continues records, and only prints the tables once all trials
 # are there. SEED draws the random products (1), WARPLOOM is the binary, JOBS the number of processes that compile.
 set -eu
-[ $# -ge 1 ] || { sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,16s/^# \{0,1\}//p' "$0"; exit 2; }
 out=$1 products=${2:-0}
 warploom=${WARPLOOM:-target/release/warploom}
 options=${DEVICE:+--device $DEVICE}${JOBS:+ --jobs $JOBS}${DEADLINE:+ --deadline $DEADLINE}
