@@ -68,8 +68,8 @@ pub fn run(request: &Request, place: &Place) -> Result<ExitCode> {
     Ok(show::verdict(worst))
 }
 
-/// The variant for the device and the data: among the variants with the label of `--variant`, or among all, those that take the arrays of
-/// the files and the sizes of `--set`. Of these, the one for the newest chip that the device supports. A row number selects a single variant.
+/// The variant to launch. `--variant LABEL` leaves the variants with this label, `--variant ROW` a single one. The shapes and types of `--input`
+/// files and the sizes of `--set` leave the variants that accept them. The device then decides: the variant for the newest chip that it supports.
 fn chosen<'a>(request: &Request, artifact: &'a Artifact, place: &Place) -> Result<&'a Variant> {
     let is_named = |v: &&Variant| request.variant.is_none_or(|wanted| v.label == wanted);
     let pool: Vec<&Variant> = artifact.variants.iter().filter(is_named).collect();

@@ -32,7 +32,7 @@ impl Stages {
         other.0.into_iter().for_each(|(stage, kills)| *self.0.entry(stage).or_default() += kills);
     }
 
-    /// Processes that were killed: those that ended by themselves are counted, and are no kills.
+    /// The number of processes that the signal killed. It leaves out processes that had exited before the signal.
     pub fn kills(&self) -> usize {
         self.0.iter().filter(|(stage, _)| *stage != ENDED).map(|(_, kills)| kills).sum()
     }

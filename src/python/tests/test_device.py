@@ -10,6 +10,7 @@ import unittest
 
 import numpy as np
 import warploom
+from programs import NIBBLES
 
 try:
     CUDA = c.CDLL("libcuda.so.1")
@@ -24,13 +25,6 @@ ROWS = """program rows
   size M in 8..=64 by 8
   input X f32[M, 32]; input Y f32[M, 32]
   Z: output Z[i M, j 32] f32 = X[i, j] + Y[i, j]
-target sm_80
-bind i blockIdx.x; bind j threadIdx.x
-"""
-NIBBLES = """program nibbles
-  size M in 1..=16
-  input X u4[M, 32]
-  Z: output Z[i M, j 32] s32 = s32(X[i, j])
 target sm_80
 bind i blockIdx.x; bind j threadIdx.x
 """

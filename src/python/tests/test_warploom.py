@@ -5,6 +5,7 @@ import unittest
 
 import numpy as np
 import warploom
+from programs import NIBBLES
 
 VEC_ADD = """vec_add 1024
 target sm_80
@@ -20,13 +21,6 @@ OUTER = """program outer
 target sm_80
 bind i blockIdx.x; bind j threadIdx.x
 bind k blockIdx.x; bind l threadIdx.x
-"""
-NIBBLES = """program nibbles
-  size M in 1..=16
-  input X u4[M, 32]
-  Z: output Z[i M, j 32] s32 = s32(X[i, j])
-target sm_80
-bind i blockIdx.x; bind j threadIdx.x
 """
 # A wrong schedule, the code of its error, and the whole text of the exception.
 WRONG = [

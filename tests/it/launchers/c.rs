@@ -255,6 +255,7 @@ fn the_launcher_in_c_does_what_the_runtime_does() {
 /// values of a dynamic M, which [`dispatch`](Launcher::dispatch) finds the kernels for.
 pub(crate) fn on_device(device: &Device) {
     if !Command::new("cc").arg("--version").output().is_ok_and(|ran| ran.status.success()) {
+        assert!(std::env::var_os("WARPLOOM_REQUIRE_GPU").is_none(), "the launchers in C need the C compiler `cc`");
         return crate::gpu::say("SKIPPED: the launchers in C: there is no C compiler `cc`");
     }
     device.make_current().unwrap();
